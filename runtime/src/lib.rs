@@ -1,1 +1,19 @@
-//! placeholder
+//! What every daemon here needs: telemetry, shutdown, named tasks, backoff, an admin endpoint, metrics, a careful
+//! Kubernetes client, and word to systemd.
+//!
+//! It promises to know nothing about games, and it leaves every decision to the programs that use it.
+
+pub mod admin;
+pub mod backoff;
+pub mod clock;
+pub mod error;
+pub mod exit;
+pub mod health;
+pub mod kube_client;
+pub mod metrics;
+pub mod notify;
+pub mod shutdown;
+pub mod tasks;
+pub mod telemetry;
+
+pub use tokio_util::sync::CancellationToken;
