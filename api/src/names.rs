@@ -1,0 +1,71 @@
+//! Every label, annotation, finalizer, taint, namespace and field manager that Berth reads or writes.
+//!
+//! The `agones.dev` names are fixed by the manifests, tools and clients that exist; the `berth.dev` ones are ours.
+
+/// Namespace of Berth's own programs and of the node leases.
+pub const SYSTEM_NAMESPACE: &str = "berth-system";
+
+/// Finalizer on every GameServer: the object stays until its pod is gone.
+pub const FINALIZER: &str = "agones.dev/controller";
+/// Finalizer that older objects may carry; removed together with [`FINALIZER`].
+pub const LEGACY_FINALIZER: &str = "agones.dev";
+
+/// Pod label: what the pod is for; [`ROLE_GAME_SERVER`] on game pods.
+pub const ROLE_LABEL: &str = "agones.dev/role";
+/// Value of [`ROLE_LABEL`] on game pods.
+pub const ROLE_GAME_SERVER: &str = "gameserver";
+/// Pod label: name of the GameServer that owns the pod.
+pub const GAME_SERVER_LABEL: &str = "agones.dev/gameserver";
+/// Label of GameServers and sets: name of their Fleet.
+pub const FLEET_LABEL: &str = "agones.dev/fleet";
+/// Label of GameServers: name of their set.
+pub const GAME_SERVER_SET_LABEL: &str = "agones.dev/gameserverset";
+/// Pod label: whether a PodDisruptionBudget protects the pod.
+pub const SAFE_TO_EVICT_LABEL: &str = "agones.dev/safe-to-evict";
+
+/// Pod annotation: name of the game server container.
+pub const CONTAINER_ANNOTATION: &str = "agones.dev/container";
+/// Pod annotation: JSON object from container name to the indices of its passthrough ports.
+pub const PASSTHROUGH_ANNOTATION: &str = "agones.dev/container-passthrough-port-assignment";
+/// Annotation of GameServer, pod and Fleet: version of the system that made them.
+pub const SDK_VERSION_ANNOTATION: &str = "agones.dev/sdk-version";
+/// GameServer annotation: RFC 3339 time at which it went to Error.
+pub const ERRORED_AT_ANNOTATION: &str = "agones.dev/errored-at";
+/// GameServer annotation, set by a user: the address of a development server.
+pub const DEV_ADDRESS_ANNOTATION: &str = "agones.dev/dev-address";
+/// GameServer annotation: RFC 3339 time of the last allocation, with nanoseconds.
+pub const LAST_ALLOCATED_ANNOTATION: &str = "agones.dev/last-allocated";
+/// Prefix of labels and annotations that a game sets through the SDK.
+pub const SDK_PREFIX: &str = "agones.dev/sdk-";
+/// Pod annotation that cluster-autoscaler reads before it removes a node.
+pub const AUTOSCALER_SAFE_TO_EVICT_ANNOTATION: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict";
+
+/// GameServer annotation: the hand-over to a node, see [`crate::node_lease::HandOver`].
+pub const LEASE_ANNOTATION: &str = "berth.dev/lease";
+/// GameServer annotation: the node that handed the server back, and why, see [`crate::node_lease::Returned`].
+pub const RETURNED_ANNOTATION: &str = "berth.dev/returned";
+/// GameServer annotation: number of the last SDK change that its status and metadata contain.
+pub const SDK_APPLIED_ANNOTATION: &str = "berth.dev/sdk-applied";
+/// GameServer annotation: UID of the one pod this GameServer ever has.
+pub const POD_UID_ANNOTATION: &str = "berth.dev/pod-uid";
+/// GameServer annotation: a short fixed word and a sentence, why the server left the states in which it could serve.
+pub const REASON_ANNOTATION: &str = "berth.dev/reason";
+
+/// Taint that a draining node carries and that game pods tolerate from the start.
+pub const DRAINING_TAINT: &str = "gamelift.status/draining";
+/// Taint of a node whose kubelet reports not ready.
+pub const NOT_READY_TAINT: &str = "node.kubernetes.io/not-ready";
+/// Taint of a node that the control plane cannot reach.
+pub const UNREACHABLE_TAINT: &str = "node.kubernetes.io/unreachable";
+
+/// Environment variable in every container of a game pod: port of the SDK's gRPC listener.
+pub const SDK_GRPC_PORT_ENV: &str = "AGONES_SDK_GRPC_PORT";
+/// Environment variable in every container of a game pod: port of the SDK's REST listener.
+pub const SDK_HTTP_PORT_ENV: &str = "AGONES_SDK_HTTP_PORT";
+
+/// Field manager and user agent of the agent.
+pub const AGENT_MANAGER: &str = "berth-agent";
+/// Field manager and user agent of the brain.
+pub const BRAIN_MANAGER: &str = "berth-brain";
+/// Name of the Lease that the acting brain holds in [`SYSTEM_NAMESPACE`].
+pub const BRAIN_LEASE: &str = "berth-brain";
