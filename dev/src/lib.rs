@@ -1,1 +1,41 @@
-//! placeholder
+//! A real Kubernetes cluster on one machine, for people and for tests.
+//!
+//! What it promises: real programs, started in seconds; any number of clusters side by side; and nothing left behind,
+//! whatever happens to whoever started them.
+//!
+//! - [`ControlPlane`]: etcd and kube-apiserver, with or without controllers and scheduler. No root needed.
+//! - [`eventually`]: the one way to wait.
+//! - [`Instance`]: the traces of a cluster on this machine; [`down`] and [`sweep`] take them away.
+//!
+//! It knows nothing about game servers, except in the module that installs Berth into a cluster.
+
+mod access;
+mod binaries;
+mod certificates;
+mod cgroups;
+mod command;
+mod control_plane;
+mod eventually;
+mod fingerprint;
+mod instance;
+mod lock;
+pub mod machine;
+mod node_spaces;
+pub mod packages;
+mod places;
+mod process;
+
+pub use access::AccessError;
+pub use binaries::{Binaries, BinariesError, kubernetes_version};
+pub use certificates::CertificateError;
+pub use command::CommandError;
+pub use control_plane::{ControlPlane, ControlPlaneError, ControlPlaneOptions};
+pub use eventually::{Overdue, eventually};
+pub use instance::{
+    Daemon, DaemonError, Instance, InstanceError, Launch, Owner, RunningInstance, TeardownError, down,
+    instances, sweep,
+};
+pub use lock::LockError;
+pub use node_spaces::SpacesError;
+pub use places::{cache_folder, instances_folder, is_root, program_folder, source_folder};
+pub use process::Identity;
