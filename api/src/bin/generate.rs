@@ -30,10 +30,12 @@ struct Generated {
 fn wanted() -> io::Result<Vec<Generated>> {
     let api = Path::new(env!("CARGO_MANIFEST_DIR"));
     let crds = api.join("../manifests/crds");
-    let mut files: Vec<Generated> = berth_api::crds::files()
-        .into_iter()
-        .map(|file| Generated { path: crds.join(file.name), text: file.text })
-        .collect();
+    let mut files = Vec::new();
+    for crd in berth_api::crds::all() {
+        let yaml = serde_yaml_ng::to_string(&crd.definition).map_err(io::Error::other)?;
+        let text = format!("# Generated from api/src/crds by `make generate`; do not edit.\n{yaml}");
+        files.push(Generated { path: crds.join(crd.file), text });
+    }
     for (name, text) in sdk_types(&api.join("proto"))? {
         files.push(Generated { path: api.join("src/generated").join(name), text });
     }
