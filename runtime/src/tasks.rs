@@ -140,7 +140,7 @@ impl Spawner {
         E: Into<BoxError> + Send + 'static,
     {
         let shared = Arc::clone(&self.shared);
-        let _ = self.start(name.into(), |name| async move {
+        drop(self.start(name.into(), |name| async move {
             let ending = AssertUnwindSafe(task).catch_unwind().await;
             let asked = shared.token.is_cancelled();
             let failure = match ending {
@@ -156,7 +156,7 @@ impl Spawner {
                 None => debug!(task = %name, "task ended"),
                 Some(failure) => shared.fail(failure),
             }
-        });
+        }));
     }
 
     /// Starts a task that may end when its work is done, such as the worker of one object.
