@@ -1,0 +1,45 @@
+# Two commands matter: `make run` runs the main job, `make test` shows that all of it works. `make help` lists the rest.
+
+# What is costly to build lives outside of the tree, shared by all checkouts.
+BERTH_CACHE ?= $(HOME)/.cache/berth
+export BERTH_CACHE
+export CARGO_TARGET_DIR ?= $(BERTH_CACHE)/target
+
+CARGO ?= cargo
+DEV = $(CARGO) run --quiet --package berth-dev --
+
+.PHONY: help run down status test check format generate clean
+
+help: ## list the targets
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+run: ## two real nodes, Berth, a Fleet, and a datagram answered by one of its servers; run again to continue
+	@$(CARGO) build --quiet --package berth-brain --package berth-agent --package berth-sdk --package simple-udp --package berth-dev
+	@$(DEV) run
+
+down: ## take down what `make run` has brought up, and leave nothing
+	@$(DEV) down
+
+status: ## what the clusters on this machine are doing
+	@$(DEV) status
+
+test: check ## every check and every test, on real components
+	@$(DEV) install
+	@$(DEV) sweep
+	@$(CARGO) build --quiet --workspace --bins
+	@$(CARGO) test --workspace; result=$$?; $(DEV) sweep; exit $$result
+
+check: ## format, lints, docs, generated files
+	@$(CARGO) fmt --all --check
+	@$(CARGO) clippy --quiet --workspace --all-targets -- --deny warnings
+	@RUSTDOCFLAGS="--deny warnings" $(CARGO) doc --quiet --workspace --no-deps
+	@$(CARGO) run --quiet --package berth-api --features generate --bin generate -- --check
+
+generate: ## write the CRDs and the SDK types anew
+	@$(CARGO) run --quiet --package berth-api --features generate --bin generate
+
+format: ## format the code
+	@$(CARGO) fmt --all
+
+clean: ## remove build results of this checkout (not the shared cache)
+	@$(CARGO) clean --workspace
