@@ -1,0 +1,11 @@
+//! The agent of one node: ports, pods, health and the local socket.
+//!
+//! `main.rs` parses and calls [`app::run`]; everything else is here, so that tests can put the parts together with a
+//! host of their own. It promises never to look at another node, and leaves what games say to `berth-sdk`.
+
+pub mod config;
+pub mod front;
+pub mod host;
+pub mod identity;
+pub mod lease;
+pub mod ports;
