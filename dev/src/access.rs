@@ -9,6 +9,7 @@ use serde_json::json;
 
 use crate::certificates::{self, Authority, CertificateError, Credentials};
 
+const ADMINISTRATOR: &str = "berth-dev:admin";
 /// Whose certificate lets them do everything, by the server's own rule.
 const ADMINISTRATORS: &str = "system:masters";
 
@@ -40,13 +41,8 @@ pub enum AccessError {
         source: serde_json::Error,
     },
     /// There is no client for it.
-    #[error("could not make a client for {user}")]
-    Client {
-        /// For whom.
-        user: String,
-        /// Why.
-        source: kube::Error,
-    },
+    #[error("could not make a client")]
+    Client(#[source] kube::Error),
 }
 
 /// Makes ways into one cluster, by signing certificates.
@@ -65,17 +61,28 @@ impl Access {
         &self.server
     }
 
-    /// A client that may do everything.
-    pub(crate) async fn administrator(&self) -> Result<kube::Client, AccessError> {
-        self.client("berth-dev:admin", &[ADMINISTRATORS]).await
+    pub(crate) fn authority(&self) -> &Authority {
+        &self.authority
+    }
+
+    /// How to be somebody who may do everything.
+    pub(crate) async fn administrator(&self) -> Result<kube::Config, AccessError> {
+        self.config(ADMINISTRATOR, &[ADMINISTRATORS]).await
     }
 
     pub(crate) async fn client(&self, user: &str, groups: &[&str]) -> Result<kube::Client, AccessError> {
+        self.client_from(&self.config(user, groups).await?)
+    }
+
+    pub(crate) fn client_from(&self, config: &kube::Config) -> Result<kube::Client, AccessError> {
+        kube::Client::try_from(config.clone()).map_err(AccessError::Client)
+    }
+
+    async fn config(&self, user: &str, groups: &[&str]) -> Result<kube::Config, AccessError> {
         let kubeconfig: Kubeconfig = serde_json::from_value(self.kubeconfig(user, groups)?)
             .map_err(|source| AccessError::Format { user: user.to_owned(), source })?;
         let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
-        let config = config.map_err(|source| AccessError::Kubeconfig { user: user.to_owned(), source })?;
-        kube::Client::try_from(config).map_err(|source| AccessError::Client { user: user.to_owned(), source })
+        config.map_err(|source| AccessError::Kubeconfig { user: user.to_owned(), source })
     }
 
     /// Writes a kubeconfig, which holds all it needs. Leaves one that is there.
@@ -95,7 +102,7 @@ impl Access {
     }
 
     pub(crate) fn ensure_administrators(&self, path: &Path) -> Result<PathBuf, AccessError> {
-        self.ensure_kubeconfig(path, "berth-dev:admin", &[ADMINISTRATORS])
+        self.ensure_kubeconfig(path, ADMINISTRATOR, &[ADMINISTRATORS])
     }
 
     /// A kubeconfig is YAML, and JSON is YAML.

@@ -36,11 +36,9 @@ pub enum CertificateError {
 
 /// A certificate and its key, as PEM text.
 #[derive(Debug, Clone)]
-pub struct Credentials {
-    /// The certificate.
-    pub certificate: String,
-    /// Its key.
-    pub key: String,
+pub(crate) struct Credentials {
+    pub(crate) certificate: String,
+    pub(crate) key: String,
 }
 
 /// Where a certificate and its key are kept.

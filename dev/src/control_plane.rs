@@ -102,7 +102,7 @@ impl Default for ControlPlaneOptions {
 pub struct ControlPlane {
     instance: Arc<Instance>,
     access: Access,
-    client: kube::Client,
+    administrator: kube::Config,
     kubeconfig: PathBuf,
     audit_log: Option<PathBuf>,
     etcd: Daemon,
@@ -141,7 +141,8 @@ impl ControlPlane {
         let mut flags = arguments::api_server(&layout);
         flags.extend(options.api_server_flags);
         let api_server = start("kube-apiserver", flags)?;
-        let client = access.administrator().await?;
+        let administrator = access.administrator().await?;
+        let client = access.client_from(&administrator)?;
         wait_until_ready(&client, &etcd, &api_server).await?;
         let controller_manager = options
             .controllers
@@ -156,7 +157,7 @@ impl ControlPlane {
         Ok(Self {
             instance,
             access,
-            client,
+            administrator,
             kubeconfig,
             audit_log,
             etcd,
@@ -178,10 +179,16 @@ impl ControlPlane {
         self.access.server()
     }
 
-    /// A client that may do everything.
+    /// A client that may do everything. Each one is new and works in the runtime that asks for it: tests that share
+    /// a control plane have a runtime each.
+    ///
+    /// # Panics
+    /// Outside a runtime.
     #[must_use]
     pub fn client(&self) -> kube::Client {
-        self.client.clone()
+        self.access
+            .client_from(&self.administrator)
+            .expect("a client was made of the same settings at the start")
     }
 
     /// A kubeconfig that may do everything.
@@ -243,7 +250,7 @@ impl ControlPlane {
 
     /// Whether the API server says that it is ready.
     pub async fn is_ready(&self) -> bool {
-        ask_readiness(&self.client).await.is_ok()
+        ask_readiness(&self.client()).await.is_ok()
     }
 
     /// Waits until the API server says that it is ready, as after a restart.
@@ -251,7 +258,7 @@ impl ControlPlane {
     /// # Errors
     /// When it does not say so in time.
     pub async fn wait_until_ready(&self) -> Result<(), ControlPlaneError> {
-        wait_until_ready(&self.client, &self.etcd, &self.api_server).await
+        wait_until_ready(&self.client(), &self.etcd, &self.api_server).await
     }
 }
 

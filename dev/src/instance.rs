@@ -4,7 +4,8 @@
 //! - a thing is written down before it is made;
 //! - every process carries the instance's mark in its environment, so that one that was started but not yet
 //!   written down is found too;
-//! - an instance that belongs to a process is [`sweep`]t away once that process is dead, whoever comes next.
+//! - the processes of an instance that belongs to a process end when that one dies, and the rest is [`sweep`]t away
+//!   by whoever comes next.
 //!
 //! Names and addresses that are the machine's (bridges, control groups, subnets, ports) are derived from the number,
 //! which no two instances share.
@@ -14,6 +15,7 @@ mod folder;
 mod ports;
 mod record;
 mod teardown;
+mod watcher;
 
 use std::collections::HashMap;
 use std::fs;
@@ -29,6 +31,7 @@ pub use teardown::{TeardownError, down, sweep};
 use crate::lock::LockError;
 use crate::process::Identity;
 use record::{Ledger, Thing};
+use watcher::Watcher;
 
 /// The variable that marks every process of an instance; its value is the instance's folder.
 const MARK: &str = "BERTH_DEV_INSTANCE";
@@ -66,6 +69,9 @@ pub enum InstanceError {
     /// Too many at once.
     #[error("all numbers for instances are taken on this machine: stop one (`berth-dev status` lists them)")]
     Full,
+    /// Nobody to end its processes should we die.
+    #[error("could not start the watcher that ends the instance's processes with ours")]
+    Watcher(#[source] io::Error),
     /// No port for a daemon.
     #[error("no free port for {0} among this instance's ports {1} to {2}: stop what listens there")]
     NoPort(String, u16, u16),
@@ -85,6 +91,8 @@ pub struct Instance {
     children: Mutex<HashMap<i32, Child>>,
     /// Guards the choice of a port.
     ports: Mutex<()>,
+    /// Ends our processes when we die, if they are ours alone.
+    _watcher: Option<Watcher>,
 }
 
 impl Instance {
@@ -112,8 +120,13 @@ impl Instance {
     fn at(settled: RunningInstance) -> Result<Arc<Self>, InstanceError> {
         let RunningInstance { name, number, folder, owner } = settled;
         let ledger = Ledger::open(&folder)?;
+        let mark = mark(&folder);
+        let watcher = match owner {
+            Owner::Nobody => None,
+            Owner::Process(_) => Some(Watcher::start(&mark).map_err(InstanceError::Watcher)?),
+        };
         let (children, ports) = (Mutex::default(), Mutex::default());
-        Ok(Arc::new(Self { name, number, folder, owner, ledger, children, ports }))
+        Ok(Arc::new(Self { name, number, folder, owner, ledger, children, ports, _watcher: watcher }))
     }
 
     /// Its name.
@@ -167,7 +180,7 @@ impl Instance {
 
     /// What every process of this instance has in its environment.
     pub(crate) fn mark(&self) -> (String, String) {
-        (MARK.to_owned(), self.folder.to_string_lossy().into_owned())
+        mark(&self.folder)
     }
 
     /// The living process that was last started under this name.
@@ -191,11 +204,18 @@ impl Instance {
         children.get_mut(&identity.pid()).and_then(|child| child.try_wait().ok().flatten())
     }
 
-    /// Reaps what has ended.
+    /// Takes note of every child that has ended; how it ended stays known.
     fn reap(&self) {
         let mut children = self.children.lock().unwrap_or_else(PoisonError::into_inner);
-        children.retain(|_, child| matches!(child.try_wait(), Ok(None)));
+        for child in children.values_mut() {
+            // One that somebody else has waited for has ended too.
+            let _ = child.try_wait();
+        }
     }
+}
+
+fn mark(folder: &Path) -> (String, String) {
+    (MARK.to_owned(), folder.to_string_lossy().into_owned())
 }
 
 impl Drop for Instance {

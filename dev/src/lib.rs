@@ -4,6 +4,7 @@
 //! whatever happens to whoever started them.
 //!
 //! - [`ControlPlane`]: etcd and kube-apiserver, with or without controllers and scheduler. No root needed.
+//! - [`Cluster`]: that, and nodes with a real kubelet and containerd each.
 //! - [`eventually`]: the one way to wait.
 //! - [`Instance`]: the traces of a cluster on this machine; [`down`] and [`sweep`] take them away.
 //!
@@ -13,10 +14,12 @@ mod access;
 mod binaries;
 mod certificates;
 mod cgroups;
+mod cluster;
 mod command;
 mod control_plane;
 mod eventually;
 mod fingerprint;
+mod images;
 mod instance;
 mod lock;
 pub mod machine;
@@ -28,9 +31,11 @@ mod process;
 pub use access::AccessError;
 pub use binaries::{Binaries, BinariesError, kubernetes_version};
 pub use certificates::CertificateError;
+pub use cluster::{Cluster, ClusterError, ClusterOptions, Node, NodeIndex};
 pub use command::CommandError;
 pub use control_plane::{ControlPlane, ControlPlaneError, ControlPlaneOptions};
 pub use eventually::{Overdue, eventually};
+pub use images::{Image, ImageError};
 pub use instance::{
     Daemon, DaemonError, Instance, InstanceError, Launch, Owner, RunningInstance, TeardownError, down,
     instances, sweep,

@@ -110,7 +110,7 @@ pub fn require_kernel() -> Result<(), MachineError> {
         let feature = format!("the control groups {}", missing.join(", "));
         return Err(MachineError::Kernel { feature, remedy: "mount them under /sys/fs/cgroup" });
     }
-    for device in ["bridge", "veth", "dummy"] {
+    for device in ["bridge", "veth"] {
         try_device(device).map_err(|source| MachineError::Network { device, source })?;
     }
     Ok(())

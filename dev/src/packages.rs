@@ -6,7 +6,7 @@ use crate::command::{self, CommandError};
 use crate::machine::{self, MachineError};
 
 /// The package's name, and why we want it.
-const PACKAGES: [(&str, &str); 11] = [
+const PACKAGES: [(&str, &str); 10] = [
     ("buildah", "builds images without a daemon or a registry"),
     ("busybox-static", "a shell for images that have none"),
     ("conntrack", "kube-proxy forgets connections with it"),
@@ -14,7 +14,6 @@ const PACKAGES: [(&str, &str); 11] = [
     ("containernetworking-plugins", "the network of pods"),
     ("iproute2", "makes bridges and links"),
     ("iptables", "host ports and service addresses"),
-    ("kmod", "loads kernel modules"),
     ("redis-server", "carries instance status"),
     ("runc", "starts containers"),
     ("util-linux", "setpriv, setsid, mount"),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use procfs::process::Process;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, pidfd_open, pidfd_send_signal, waitpid};
 use serde::{Deserialize, Serialize};
 
 /// A process: its number, and when it started. The kernel gives both to no two processes of one boot.
@@ -21,7 +21,8 @@ impl Identity {
     #[must_use]
     pub fn of(pid: i32) -> Option<Self> {
         let stat = Process::new(pid).and_then(|process| process.stat()).ok()?;
-        let is_dead = matches!(stat.state, 'Z' | 'X' | 'x');
+        // The first thread of a dying process is a zombie while others may still write files.
+        let is_dead = matches!(stat.state, 'Z' | 'X' | 'x') && stat.num_threads <= 1;
         (!is_dead).then_some(Self { pid, started: stat.starttime })
     }
 
@@ -55,6 +56,21 @@ impl Identity {
     /// Sends a signal. False when the process is gone, or not ours to signal.
     pub fn signal(self, signal: Signal) -> bool {
         self.handle().is_some_and(|handle| pidfd_send_signal(handle, signal).is_ok())
+    }
+
+    /// Takes note of its end, if it is a dead child of ours. The first process of a namespace does not end before
+    /// every process in there has been taken note of.
+    pub(crate) fn reap(self) {
+        let stat = Process::new(self.pid).and_then(|process| process.stat());
+        let is_ours = stat.is_ok_and(|stat| {
+            stat.state == 'Z'
+                && stat.starttime == self.started
+                && stat.ppid == Pid::as_raw(Some(rustix::process::getpid()))
+        });
+        if is_ours {
+            // Whoever holds the child's handle is told that there is no such child any more, and takes it for ended.
+            let _ = waitpid(Pid::from_raw(self.pid), WaitOptions::NOHANG);
+        }
     }
 
     /// Waits for its end; blocks. False when it outlives the limit.

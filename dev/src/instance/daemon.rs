@@ -2,7 +2,6 @@
 
 use std::fs::OpenOptions;
 use std::io;
-use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -123,6 +122,11 @@ impl Launch {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    pub(crate) fn named_after(mut self, node: &str) -> Self {
+        self.name = format!("{node}-{}", self.name);
+        self
     }
 
     pub(crate) fn in_new_spaces(mut self) -> Self {
@@ -254,6 +258,8 @@ impl Daemon {
     pub async fn wait(&self, limit: Duration) -> Result<Option<ExitStatus>, DaemonError> {
         let identity = self.identity();
         let ended = eventually(limit, format!("{} to end", self.launch.name), async || {
+            // Of all children: a node's first process ends after all others in there.
+            self.instance.reap();
             let status = self.instance.exit_status(identity);
             if status.is_some() || !identity.is_alive() { Ok(status) } else { Err("it runs") }
         });
@@ -330,15 +336,5 @@ fn on_own_thread(
         Ok(Ok(child)) => Ok(child),
         Ok(Err(source)) => Err(DaemonError::Start { name, program, source }),
         Err(source) => Err(DaemonError::Place { name, source }),
-    }
-}
-
-/// How a process ended, in words.
-#[must_use]
-pub fn describe(status: ExitStatus) -> String {
-    match (status.code(), status.signal()) {
-        (Some(code), _) => format!("ended with code {code}"),
-        (None, Some(signal)) => format!("was ended by signal {signal}"),
-        (None, None) => "ended".to_owned(),
     }
 }

@@ -139,6 +139,9 @@ fn settle(name: String, owner: Owner) -> Result<RunningInstance, InstanceError> 
 
 /// Removes a folder, its header last.
 pub(super) fn remove(folder: &Path) -> io::Result<()> {
+    if !folder.exists() {
+        return Ok(());
+    }
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         if entry.file_name() == HEADER {

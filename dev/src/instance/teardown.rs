@@ -12,7 +12,7 @@ use std::time::Duration;
 use nix::mount::{MntFlags, umount2};
 use rustix::process::Signal;
 
-use super::folder::{self, RunningInstance};
+use super::folder::{self, Owner, RunningInstance};
 use super::record::{self, Thing};
 use super::{InstanceError, MARK};
 use crate::eventually::eventually;
@@ -122,8 +122,17 @@ async fn take_down(name: &str) -> Result<(), TeardownError> {
         });
     match lock.await {
         Ok(lock) => {
-            if let Some(instance) = folder::find(name) {
-                remove(&instance, &mut failures).await;
+            match folder::find(name) {
+                Some(RunningInstance { owner: Owner::Process(owner), .. })
+                    if owner.is_alive() && owner != Identity::own() =>
+                {
+                    failures.push(format!(
+                        "it belongs to process {}, which still runs: end that first",
+                        owner.pid()
+                    ));
+                }
+                Some(instance) => remove(&instance, &mut failures).await,
+                None => {}
             }
             lock.remove();
         }
@@ -138,6 +147,7 @@ async fn remove(instance: &RunningInstance, failures: &mut Vec<String>) {
     let links: Vec<&str> = things.iter().filter_map(|thing| named(thing, Kind::Link)).collect();
 
     let ended = eventually(PATIENCE, "its processes to end", async || {
+        recorded(&things).for_each(Identity::reap);
         let alive = processes_of(&instance.folder, &things, &groups);
         if alive.is_empty() {
             return Ok(());
@@ -163,8 +173,8 @@ async fn remove(instance: &RunningInstance, failures: &mut Vec<String>) {
     failures.extend(unmount_below(&instance.folder).err());
     // With something left, the list of what was made is still needed.
     if failures.is_empty() {
-        let removed = folder::remove(&instance.folder);
-        failures.extend(removed.err().map(|error| format!("{}: {error}", instance.folder.display())));
+        let removed = eventually(PATIENCE, "its files to go", async || folder::remove(&instance.folder));
+        failures.extend(removed.await.err().map(|error| error.to_string()));
     }
 }
 
@@ -180,15 +190,18 @@ fn named(thing: &Thing, kind: Kind) -> Option<&str> {
     }
 }
 
-/// Those written down, those that carry the mark, and those in the instance's control groups.
-fn processes_of(folder: &Path, things: &[Thing], groups: &[&str]) -> Vec<Identity> {
-    let recorded = things.iter().filter_map(|thing| match thing {
+fn recorded(things: &[Thing]) -> impl Iterator<Item = Identity> {
+    things.iter().filter_map(|thing| match thing {
         Thing::Process { identity, .. } => Some(*identity),
         Thing::Link { .. } | Thing::Cgroup { .. } => None,
-    });
+    })
+}
+
+/// Those written down, those that carry the mark, and those in the instance's control groups.
+fn processes_of(folder: &Path, things: &[Thing], groups: &[&str]) -> Vec<Identity> {
     let marked = process::marked(MARK, &folder.to_string_lossy());
     let inside = groups.iter().flat_map(|group| cgroups::members(group)).filter_map(Identity::of);
-    recorded.chain(marked).chain(inside).filter(|identity| identity.is_alive()).collect()
+    recorded(things).chain(marked).chain(inside).filter(|identity| identity.is_alive()).collect()
 }
 
 /// A bridge's ports go with it: their other ends have gone with the nodes, and they follow in their own time.

@@ -1,0 +1,114 @@
+//! The commands of `berth-dev`.
+
+use std::process::{Command as Process, ExitCode};
+
+use anyhow::Context;
+use berth_dev::{Binaries, Cluster, ClusterOptions, Instance, Owner, instances, machine, packages};
+use clap::Subcommand;
+use tracing_subscriber::EnvFilter;
+
+/// Real Kubernetes on this machine, for people.
+#[derive(Debug, clap::Parser)]
+#[command(name = "berth-dev", version)]
+pub(crate) struct Command {
+    /// The cluster's name. Several can run side by side.
+    #[arg(long, global = true, env = "BERTH_DEV_NAME", default_value = "berth")]
+    name: String,
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Install what is missing on this machine: Debian packages, and the programs of Kubernetes.
+    Install,
+    /// Start a cluster, or what does not run of it.
+    Up {
+        /// How many nodes it has.
+        #[arg(long, env = "BERTH_DEV_NODES", default_value_t = 2)]
+        nodes: usize,
+    },
+    /// Take the cluster down and leave nothing of it.
+    Down,
+    /// Take down what dead processes left.
+    Sweep,
+    /// List the clusters on this machine.
+    Status,
+    /// Run kubectl against the cluster.
+    Kubectl {
+        /// What kubectl is given.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+}
+
+/// Warnings, unless `RUST_LOG` asks for more.
+pub(crate) fn log_to_standard_error() {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn,kube_client=off"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time().init();
+}
+
+pub(crate) async fn run(command: Command) -> anyhow::Result<ExitCode> {
+    let name = command.name.as_str();
+    match command.action {
+        Action::Install => prepare()?,
+        Action::Up { nodes } => {
+            let cluster = up(name, nodes).await?;
+            println!("{nodes} nodes are Ready; kubeconfig: {}", cluster.kubeconfig_path().display());
+        }
+        Action::Down => {
+            let was_there = berth_dev::down(name).await?;
+            println!("{name} {}", if was_there { "is down, and left nothing" } else { "was not up" });
+        }
+        Action::Sweep => {
+            for swept in berth_dev::sweep().await? {
+                println!("{swept} is swept away");
+            }
+        }
+        Action::Status => status(),
+        Action::Kubectl { arguments } => return kubectl(name, &arguments),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn say(line: &str) {
+    println!("{line}");
+}
+
+fn prepare() -> anyhow::Result<()> {
+    machine::require_root_on_debian()?;
+    packages::ensure(&mut say)?;
+    machine::require_kernel()?;
+    Binaries::ensure(&mut say)?;
+    Ok(())
+}
+
+async fn up(name: &str, nodes: usize) -> anyhow::Result<Cluster> {
+    prepare()?;
+    let instance = Instance::open(name)?;
+    Cluster::start_in(&instance, ClusterOptions { nodes, ..ClusterOptions::default() })
+        .await
+        .context("could not start the cluster")
+}
+
+fn status() {
+    for instance in instances() {
+        let owner = match instance.owner {
+            Owner::Nobody => "stays until `down`".to_owned(),
+            Owner::Process(owner) => format!("belongs to process {}", owner.pid()),
+        };
+        println!("{}  {}  {owner}", instance.name, instance.folder.display());
+    }
+}
+
+fn kubectl(name: &str, arguments: &[String]) -> anyhow::Result<ExitCode> {
+    let instance = instances().into_iter().find(|instance| instance.name == name);
+    let instance = instance.with_context(|| format!("the cluster {name} is not up"))?;
+    let binaries = Binaries::ensure(&mut say)?;
+    let status = Process::new(binaries.kubectl())
+        .args(arguments)
+        .env("KUBECONFIG", instance.folder.join("kubeconfig"))
+        .status()
+        .context("could not run kubectl")?;
+    Ok(status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from))
+}

@@ -1,0 +1,426 @@
+//! One node: its namespaces, its cable, its containerd, kubelet and kube-proxy.
+
+use std::fs;
+use std::io;
+use std::net::Ipv4Addr;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use super::configuration::{self, BOOT_ID, CONTAINERD_SOCKET, Kubelet, TUNABLES};
+use super::network::{Network, NodeIndex};
+use super::{ClusterError, NODE_LIMIT, blocking, link_exists};
+use crate::binaries::Binaries;
+use crate::certificates::Authority;
+use crate::cgroups;
+use crate::command;
+use crate::control_plane::ControlPlane;
+use crate::eventually::eventually;
+use crate::images::Image;
+use crate::instance::{Daemon, DaemonError, Instance, Launch};
+use crate::node_spaces;
+use crate::places;
+
+const HOLD: &str = include_str!("hold.sh");
+
+/// What every node of a cluster is made of.
+pub(super) struct Parts<'a> {
+    pub(super) binaries: &'a Binaries,
+    pub(super) pause: &'a Image,
+    pub(super) kubelet_flags: &'a [String],
+}
+
+/// A node of a running cluster.
+pub struct Node {
+    instance: Arc<Instance>,
+    network: Network,
+    index: NodeIndex,
+    name: String,
+    folder: PathBuf,
+    holder: Daemon,
+    containerd: Daemon,
+    kubelet: Daemon,
+    proxy: Daemon,
+}
+
+impl Node {
+    /// Starts what does not run yet of this node.
+    pub(super) async fn boot(
+        control_plane: &ControlPlane,
+        network: Network,
+        index: NodeIndex,
+        parts: &Parts<'_>,
+    ) -> Result<Self, ClusterError> {
+        let instance = Arc::clone(control_plane.instance());
+        let (name, short) = (format!("node-{index}"), format!("n{index}"));
+        let folder = instance.subfolder(&short)?;
+        let group = network.cgroup(index);
+        instance.will_make_cgroup(&group)?;
+        cgroups::create(&group)?;
+        let files = Files::write(control_plane, network, index, &folder)?;
+
+        let holder = hold(&instance, &folder, &name).await?;
+        plug_in(&instance, network, index, &holder)?;
+        let inside = |program: PathBuf| {
+            let base = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            Launch::new(format!("{name}-{base}"), program).in_spaces_of(holder.identity())
+        };
+        execute(&holder, "sh", &["-c", &configuration::network_script(network, index)]).await?;
+
+        let program =
+            places::find_program("containerd").unwrap_or_else(|| PathBuf::from("/usr/bin/containerd"));
+        let containerd = inside(program).argument("--config").argument(files.containerd.to_string_lossy());
+        let containerd = Daemon::ensure(&instance, containerd)?;
+        wait_for_socket(&containerd, &folder.join(CONTAINERD_SOCKET.trim_start_matches('/'))).await?;
+        import(&holder, &folder, parts.pause).await?;
+
+        let kubelet = inside(parts.binaries.program("kubelet"))
+            .argument(format!("--config={}", files.kubelet.display()))
+            .argument(format!("--kubeconfig={}", files.kubelet_access.display()))
+            .argument(format!("--hostname-override={name}"))
+            .argument(format!("--node-ip={}", network.node(index)))
+            .argument("--root-dir=/var/lib/kubelet")
+            .argument("--cert-dir=/var/lib/kubelet/pki")
+            .arguments(parts.kubelet_flags.iter().cloned());
+        let kubelet = Daemon::ensure(&instance, kubelet)?;
+        let proxy = inside(parts.binaries.program("kube-proxy"))
+            .argument(format!("--config={}", files.proxy.display()));
+        let proxy = Daemon::ensure(&instance, proxy)?;
+        Ok(Self { instance, network, index, name, folder, holder, containerd, kubelet, proxy })
+    }
+
+    pub(super) fn index(&self) -> NodeIndex {
+        self.index
+    }
+
+    /// Its name in the cluster.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its address, where the host ports of its pods answer from the machine and from other nodes.
+    #[must_use]
+    pub fn address(&self) -> Ipv4Addr {
+        self.network.node(self.index)
+    }
+
+    /// Its control group, below the root of every hierarchy, as a path that begins with a slash.
+    #[must_use]
+    pub fn cgroup(&self) -> String {
+        format!("/{}", self.network.cgroup(self.index))
+    }
+
+    /// Where a file of the node's `/run`, `/var/log`, or a folder in its `/var/lib` that is its own (`berth`, `cni`,
+    /// `containerd`, `kubelet`), is on the machine. Other paths mean the same file on both.
+    #[must_use]
+    pub fn machine_path(&self, inside: impl AsRef<Path>) -> PathBuf {
+        let inside = inside.as_ref();
+        for (own, kept) in [("/run", "run"), ("/var/lib", "lib"), ("/var/log", "log")] {
+            if let Ok(rest) = inside.strip_prefix(own) {
+                return self.folder.join(kept).join(rest);
+            }
+        }
+        inside.to_owned()
+    }
+
+    /// Its boot id: what `/proc/sys/kernel/random/boot_id` says in there.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn boot_id(&self) -> io::Result<String> {
+        fs::read_to_string(self.folder.join("tunables").join(BOOT_ID)).map(|text| text.trim().to_owned())
+    }
+
+    /// Its containerd.
+    #[must_use]
+    pub fn containerd(&self) -> &Daemon {
+        &self.containerd
+    }
+
+    /// Its kubelet.
+    #[must_use]
+    pub fn kubelet(&self) -> &Daemon {
+        &self.kubelet
+    }
+
+    /// Its kube-proxy.
+    #[must_use]
+    pub fn proxy(&self) -> &Daemon {
+        &self.proxy
+    }
+
+    /// Whether it has power.
+    #[must_use]
+    pub fn is_on(&self) -> bool {
+        self.holder.is_alive()
+    }
+
+    /// Starts a program on this node. Its name gets the node's in front.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn spawn(&self, launch: Launch) -> Result<Daemon, DaemonError> {
+        Daemon::start(&self.instance, self.placed(launch))
+    }
+
+    /// The program of this name that runs on this node already; otherwise starts it.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn ensure(&self, launch: Launch) -> Result<Daemon, DaemonError> {
+        Daemon::ensure(&self.instance, self.placed(launch))
+    }
+
+    fn placed(&self, launch: Launch) -> Launch {
+        launch.named_after(&self.name).in_spaces_of(self.holder.identity())
+    }
+
+    /// Runs a command on this node to its end and gives what it wrote.
+    ///
+    /// # Errors
+    /// When it cannot be run, or fails.
+    pub async fn execute(&self, program: &str, arguments: &[&str]) -> Result<String, ClusterError> {
+        execute(&self.holder, program, arguments).await
+    }
+
+    /// Makes an image available on this node.
+    ///
+    /// # Errors
+    /// When containerd does not take it.
+    pub async fn import(&self, image: &Image) -> Result<(), ClusterError> {
+        import(&self.holder, &self.folder, image).await
+    }
+
+    /// Pulls its cable: neither machine nor nodes reach it, and what runs on it goes on.
+    ///
+    /// # Errors
+    /// When it has no cable, being off.
+    pub fn partition(&self) -> Result<(), ClusterError> {
+        command::run("ip", ["link", "set", &self.network.link(self.index), "down"])?;
+        Ok(())
+    }
+
+    /// Plugs its cable in again.
+    ///
+    /// # Errors
+    /// When it has no cable, being off.
+    pub fn heal(&self) -> Result<(), ClusterError> {
+        command::run("ip", ["link", "set", &self.network.link(self.index), "up"])?;
+        Ok(())
+    }
+
+    /// Kills kubelet and containerd; the containers go on.
+    ///
+    /// # Errors
+    /// When one of them stays.
+    pub async fn kill(&self) -> Result<(), ClusterError> {
+        self.kubelet.kill().await?;
+        self.containerd.kill().await?;
+        Ok(())
+    }
+
+    /// Cuts its power: everything on it ends at once, with no chance to say so.
+    ///
+    /// # Errors
+    /// When it stays.
+    pub async fn cut_power(&self) -> Result<(), ClusterError> {
+        Ok(self.holder.kill().await?)
+    }
+}
+
+/// The files that a node's daemons are started with.
+struct Files {
+    containerd: PathBuf,
+    kubelet: PathBuf,
+    kubelet_access: PathBuf,
+    proxy: PathBuf,
+}
+
+impl Files {
+    fn write(
+        control_plane: &ControlPlane,
+        network: Network,
+        index: NodeIndex,
+        folder: &Path,
+    ) -> Result<Self, ClusterError> {
+        let name = format!("node-{index}");
+        for place in [
+            "etc",
+            "log",
+            "tunables",
+            "lib-changes",
+            "lib-work",
+            "lib/berth",
+            "lib/containerd",
+            "lib/kubelet",
+            "lib/cni/net.d",
+        ] {
+            make_folder(&folder.join(place))?;
+        }
+        let etc = folder.join("etc");
+        let (access, certificates) =
+            (control_plane.access(), control_plane.instance().subfolder("certificates")?);
+        let authority: &Authority = access.authority();
+        let server = authority.ensure_server(
+            &certificates,
+            &format!("kubelet-{name}"),
+            &[network.node(index).to_string(), name.clone()],
+        )?;
+        let proxy_access =
+            access.ensure_kubeconfig(&etc.join("proxy.kubeconfig"), "system:kube-proxy", &[])?;
+        let files = Self {
+            containerd: etc.join("containerd.toml"),
+            kubelet: etc.join("kubelet.json"),
+            kubelet_access: access.ensure_kubeconfig(
+                &etc.join("kubelet.kubeconfig"),
+                &format!("system:node:{name}"),
+                &["system:nodes"],
+            )?,
+            proxy: etc.join("proxy.json"),
+        };
+        let resolver = etc.join("resolv.conf");
+        let kubelet = configuration::kubelet(&Kubelet {
+            network,
+            index,
+            users_authority: &authority.files().certificate,
+            server: &server,
+            resolver: &resolver,
+        });
+        let proxy = configuration::proxy(network, &name, &proxy_access);
+        let cni = configuration::cni(network, index);
+        write(&files.containerd, &configuration::containerd())?;
+        write(&files.kubelet, &kubelet.to_string())?;
+        write(&files.proxy, &proxy.to_string())?;
+        write(&folder.join("lib/cni/net.d/10-pods.conflist"), &cni.to_string())?;
+        write(&resolver, &format!("nameserver {}\n", network.node(index)))?;
+        write(&etc.join("hold.sh"), HOLD)?;
+        Ok(files)
+    }
+}
+
+/// Starts the process that holds the node's namespaces and waits until it has made the node's view of the machine.
+async fn hold(instance: &Arc<Instance>, folder: &Path, name: &str) -> Result<Daemon, ClusterError> {
+    let launch = Launch::new(name, "/bin/bash")
+        .arguments([folder.join("etc/hold.sh").to_string_lossy(), folder.to_string_lossy(), name.into()])
+        .in_new_spaces();
+    if instance.running(name).is_none() {
+        // A boot: /run is empty and the boot id is new.
+        let run = folder.join("run");
+        if run.exists() {
+            fs::remove_dir_all(&run).map_err(at(&run))?;
+        }
+        make_folder(&run)?;
+        for (setting, value) in TUNABLES {
+            write(&folder.join("tunables").join(setting), &format!("{value}\n"))?;
+        }
+        let fresh = Path::new("/proc/sys/kernel/random/uuid");
+        let boot_id = fs::read_to_string(fresh).map_err(at(fresh))?;
+        write(&folder.join("tunables").join(BOOT_ID), &boot_id)?;
+    }
+    let holder = Daemon::ensure(instance, launch)?;
+    let sign = folder.join("run/node-is-up");
+    let up = eventually(NODE_LIMIT, format!("{name} to hold its namespaces"), async || {
+        match (sign.exists(), holder.is_alive()) {
+            (true, _) => Ok(()),
+            (false, true) => Err("it is still mounting"),
+            (false, false) => Err("it has ended"),
+        }
+    });
+    up.await.map_err(|source| not_up(&holder, source))?;
+    Ok(holder)
+}
+
+/// A cable from the bridge into the node's namespace. Leaves one that is there.
+fn plug_in(
+    instance: &Instance,
+    network: Network,
+    index: NodeIndex,
+    holder: &Daemon,
+) -> Result<(), ClusterError> {
+    let (link, bridge, pid) = (network.link(index), network.bridge(), holder.pid().to_string());
+    let has_end = enter_and_run(holder, "ip", &["link", "show", "eth0"]).is_ok();
+    if !has_end {
+        instance.will_make_link(&link)?;
+        // That of the node's last boot may not have followed its other end yet.
+        if link_exists(&link)
+            && let Err(error) = command::run("ip", ["link", "delete", &link])
+            && link_exists(&link)
+        {
+            return Err(error.into());
+        }
+        command::run(
+            "ip",
+            ["link", "add", &link, "master", &bridge, "type", "veth", "peer", "name", "eth0", "netns", &pid],
+        )?;
+    }
+    command::run("ip", ["link", "set", &link, "up"])?;
+    Ok(())
+}
+
+async fn wait_for_socket(daemon: &Daemon, socket: &Path) -> Result<(), ClusterError> {
+    let answers = eventually(NODE_LIMIT, format!("{} to listen", daemon.name()), async || {
+        match UnixStream::connect(socket) {
+            Ok(_) => Ok(()),
+            Err(error) if daemon.is_alive() => Err(error.to_string()),
+            Err(_) => Err("it has ended".to_owned()),
+        }
+    });
+    answers.await.map_err(|source| not_up(daemon, source))
+}
+
+/// A mark in the node's folder says which archives containerd has taken: its store lives as long as that.
+async fn import(holder: &Daemon, folder: &Path, image: &Image) -> Result<(), ClusterError> {
+    let archive = image.archive().to_string_lossy();
+    let mark = folder.join("imported").join(image.archive().file_name().unwrap_or_default());
+    if !mark.exists() {
+        let arguments =
+            ["--address", CONTAINERD_SOCKET, "--namespace", "k8s.io", "images", "import", &archive];
+        execute(holder, "ctr", &arguments).await?;
+        make_folder(&folder.join("imported"))?;
+        write(&mark, "")?;
+    }
+    Ok(())
+}
+
+async fn execute(holder: &Daemon, program: &str, arguments: &[&str]) -> Result<String, ClusterError> {
+    let (holder, program) = (holder.identity(), program.to_owned());
+    let arguments: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
+    blocking(move || run_inside(holder, program, arguments)).await
+}
+
+fn enter_and_run(holder: &Daemon, program: &str, arguments: &[&str]) -> Result<String, ClusterError> {
+    let arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
+    run_inside(holder.identity(), program.to_owned(), arguments)
+}
+
+fn run_inside(
+    holder: crate::process::Identity,
+    program: String,
+    arguments: Vec<String>,
+) -> Result<String, ClusterError> {
+    let thread = std::thread::spawn(move || {
+        node_spaces::enter(holder)?;
+        let mut command = Command::new(program);
+        command.args(arguments).env("PATH", places::search_path());
+        Ok(command::finish(command)?)
+    });
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+fn not_up(daemon: &Daemon, source: crate::eventually::Overdue) -> ClusterError {
+    ClusterError::NotUp { name: daemon.name().to_owned(), last_words: daemon.last_words(), source }
+}
+
+fn make_folder(path: &Path) -> Result<(), ClusterError> {
+    fs::create_dir_all(path).map_err(at(path))
+}
+
+fn write(path: &Path, text: &str) -> Result<(), ClusterError> {
+    fs::write(path, text).map_err(at(path))
+}
+
+fn at(path: &Path) -> impl Fn(io::Error) -> ClusterError {
+    move |source| ClusterError::File { path: path.to_owned(), source }
+}
