@@ -48,6 +48,8 @@ pub const RETURNED_ANNOTATION: &str = "berth.dev/returned";
 pub const SDK_APPLIED_ANNOTATION: &str = "berth.dev/sdk-applied";
 /// GameServer annotation: UID of the one pod this GameServer ever has.
 pub const POD_UID_ANNOTATION: &str = "berth.dev/pod-uid";
+/// GameServer annotation: the game's container when the server became Ready, where its pod may restart containers.
+pub const READY_CONTAINER_ANNOTATION: &str = "berth.dev/ready-container";
 /// GameServer annotation: a short fixed word and a sentence, why the server left the states in which it could serve.
 pub const REASON_ANNOTATION: &str = "berth.dev/reason";
 
