@@ -1,0 +1,67 @@
+//! The composition root: builds the parts, hands them to one another, starts and stops them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use berth_runtime::admin::Admin;
+use berth_runtime::clock::Clock;
+use berth_runtime::health::Readiness;
+use berth_runtime::metrics::Metrics;
+use berth_runtime::notify;
+use berth_runtime::shutdown::Shutdown;
+use berth_runtime::tasks::TaskGroup;
+use berth_runtime::telemetry;
+use tracing::{info, warn};
+
+use crate::config::Settings;
+use crate::link::worker::{Setup, Worker};
+use crate::metrics::SdkMetrics;
+
+/// How long everything may take to end: the last words to the agent, and connections that say goodbye.
+const GRACE: Duration = Duration::from_secs(3);
+
+/// Runs `berth-sdk` until it is asked to stop.
+///
+/// # Errors
+/// When it cannot start with these settings, or a part of it fails.
+pub async fn run(settings: Settings) -> anyhow::Result<()> {
+    settings.check()?;
+    telemetry::init(&settings.log)?;
+    let shutdown = Shutdown::on_signals()?;
+    let mut metrics = Metrics::new("berth-sdk", env!("CARGO_PKG_VERSION"));
+    let counted = SdkMetrics::register(&mut metrics.subsystem("sdk"));
+    let metrics = Arc::new(metrics);
+    let readiness = Readiness::new();
+
+    let tasks = TaskGroup::new(shutdown.token());
+    if let Some(address) = settings.admin_address {
+        let admin = Admin::bind(address).await?;
+        info!(address = %admin.address(), "admin requests are answered");
+        tasks.spawn("admin", admin.serve(readiness.clone(), Arc::clone(&metrics), tasks.token()));
+    }
+    let worker = Worker::new(Setup {
+        socket: settings.link_socket,
+        process_id: process_id().context("could not choose an id for this process")?,
+        clock: Clock::system(),
+        metrics: counted,
+        spawner: tasks.spawner(),
+        connected: readiness.condition("link"),
+    });
+    tasks.spawn("link", worker.run(tasks.token()));
+    tasks.spawn("watchdog", notify::keep_watchdog(|| true, tasks.token()));
+
+    // Ready without an agent: it answers what it can, and the agent may come later.
+    notify::ready()?;
+    tasks.token().cancelled().await;
+    if let Err(error) = notify::stopping() {
+        warn!(error = %berth_runtime::error::chain(&error), "systemd was not told");
+    }
+    tasks.join(GRACE).await?;
+    Ok(())
+}
+
+/// A number that no other process of this machine has had: the kernel's own random UUID.
+fn process_id() -> std::io::Result<String> {
+    Ok(std::fs::read_to_string("/proc/sys/kernel/random/uuid")?.trim().to_owned())
+}

@@ -1,0 +1,280 @@
+//! The REST gateway: the same calls over HTTP/1.1, and each of them over a WebSocket.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::FromRequestParts as _;
+use axum::extract::ws::WebSocketUpgrade;
+use axum::response::{IntoResponse as _, Response};
+use bytes::Bytes;
+use futures::StreamExt as _;
+use http::request::Parts;
+use http::{HeaderName, HeaderValue, Request as HttpRequest, StatusCode, header};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use hyper::body::Incoming;
+use tonic::Code;
+
+use super::grpc::shown;
+use super::json::{self, JsonError};
+use super::route::{Found, HEALTH, find};
+use super::{Desk, LARGEST_MESSAGE, code, websocket};
+use crate::metrics::Call;
+use crate::server::{Refusal, Request};
+
+/// Bytes of a stream of pings that may wait for the end of one ping.
+const LARGEST_PING: usize = 64 * 1024;
+
+/// Tells the gateway's clients that a call was made; they find it on answers of calls, and not on those of routing.
+const CALLED: (HeaderName, HeaderValue) =
+    (HeaderName::from_static("grpc-metadata-content-type"), HeaderValue::from_static("application/grpc"));
+
+/// An error as it is told.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub(super) code: Code,
+    pub(super) message: String,
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        Self { code: code(&refusal), message: refusal.to_string() }
+    }
+}
+
+impl From<JsonError> for Failure {
+    fn from(error: JsonError) -> Self {
+        Self { code: Code::InvalidArgument, message: error.to_string() }
+    }
+}
+
+/// Answers one request. `held` stays with the request for as long as it lives.
+pub(super) async fn answer<H>(desk: Desk, request: HttpRequest<Incoming>, held: Arc<H>) -> Response
+where
+    H: Send + Sync + 'static,
+{
+    let (mut parts, body) = request.into_parts();
+    if websocket::is_asked_for(&parts) {
+        return match WebSocketUpgrade::from_request_parts(&mut parts, &()).await {
+            Ok(upgrade) => websocket::talk(desk, &parts, upgrade, held),
+            Err(refused) => refused.into_response(),
+        };
+    }
+    let mut pings = Pings { body, bytes: Vec::new(), is_over: false };
+    if parts.uri.path() == HEALTH && !pings.begin().await {
+        desk.ended(Call::Health, Code::InvalidArgument);
+        return StatusCode::BAD_REQUEST.into_response();
+    }
+    let call = match route(&desk, &parts) {
+        Ok(call) => call,
+        Err(failure) => return refuse(&failure),
+    };
+    let answered = match call {
+        Call::Health => take_pings(&desk, pings).await,
+        Call::WatchGameServer => return called(watch(&desk)),
+        _ => match whole(pings.body).await {
+            Ok(body) => serve(&desk, call, &body).await,
+            Err(failure) => {
+                desk.ended(call, failure.code);
+                Err(failure)
+            }
+        },
+    };
+    called(match answered {
+        Ok(text) => told(StatusCode::OK, text),
+        Err(failure) => refuse(&failure),
+    })
+}
+
+/// The call that a request means.
+fn route(desk: &Desk, parts: &Parts) -> Result<Call, Failure> {
+    let failure = match find(&parts.method, parts.uri.path(), &parts.headers) {
+        Found::Call(call) => return Ok(call),
+        Found::NoSuchPath => Failure { code: Code::NotFound, message: "Not Found".to_owned() },
+        Found::NoSuchMethod => {
+            Failure { code: Code::Unimplemented, message: "Method Not Allowed".to_owned() }
+        }
+    };
+    desk.ended(Call::Unknown, failure.code);
+    Err(failure)
+}
+
+/// Makes a call that has one answer.
+pub(super) async fn serve(desk: &Desk, call: Call, body: &[u8]) -> Result<String, Failure> {
+    let request = match read(call, body) {
+        Ok(Some(request)) => request,
+        Ok(None) => return Ok(json::game_server(&*desk.game_server().await?)),
+        Err(error) => {
+            desk.ended(call, Code::InvalidArgument);
+            return Err(error.into());
+        }
+    };
+    desk.ask(call, request).await?;
+    Ok(json::EMPTY.to_owned())
+}
+
+/// What a call asks for; `None` for one that only reads.
+fn read(call: Call, body: &[u8]) -> Result<Option<Request>, JsonError> {
+    let plain = |request| json::object(body).map(|_| Some(request));
+    match call {
+        Call::Ready => plain(Request::Ready),
+        Call::Allocate => plain(Request::Allocate),
+        Call::Shutdown => plain(Request::Shutdown),
+        Call::Reserve => Ok(Some(Request::Reserve { seconds: json::duration(body)?.seconds })),
+        Call::SetLabel => {
+            let pair = json::key_value(body)?;
+            Ok(Some(Request::Label { key: pair.key, value: pair.value }))
+        }
+        Call::SetAnnotation => {
+            let pair = json::key_value(body)?;
+            Ok(Some(Request::Annotation { key: pair.key, value: pair.value }))
+        }
+        Call::GetGameServer | Call::WatchGameServer | Call::Health | Call::Unknown => Ok(None),
+    }
+}
+
+/// Counts pings in what a client sent; the rest waits for more.
+pub(super) fn take_pings_from(desk: &Desk, bytes: &mut Vec<u8>) -> Result<(), Failure> {
+    loop {
+        let count = json::take_objects(bytes)?;
+        if count == 0 {
+            break;
+        }
+        (0..count).for_each(|_| desk.seat.ping());
+    }
+    if bytes.len() > LARGEST_PING {
+        let message = format!("a ping of more than {LARGEST_PING} bytes");
+        return Err(Failure { code: Code::ResourceExhausted, message });
+    }
+    Ok(())
+}
+
+async fn take_pings(desk: &Desk, mut pings: Pings) -> Result<String, Failure> {
+    let counted = async {
+        loop {
+            take_pings_from(desk, &mut pings.bytes)?;
+            if !pings.more().await? {
+                break;
+            }
+        }
+        if pings.bytes.is_empty() {
+            return Ok(json::EMPTY.to_owned());
+        }
+        Err(Failure { code: Code::InvalidArgument, message: "the last ping is not whole".to_owned() })
+    };
+    let ended = tokio::select! {
+        biased;
+        () = desk.seat.gone().cancelled() => Err(Refusal::Gone.into()),
+        ended = counted => ended,
+    };
+    desk.ended(Call::Health, ended.as_ref().map_or_else(|failure: &Failure| failure.code, |_| Code::Ok));
+    ended
+}
+
+/// The body of a health call, which may be open for as long as the game runs.
+struct Pings {
+    body: Incoming,
+    bytes: Vec<u8>,
+    is_over: bool,
+}
+
+impl Pings {
+    /// Waits for the first byte; false when there is none.
+    async fn begin(&mut self) -> bool {
+        while self.bytes.is_empty() {
+            if !self.more().await.unwrap_or(false) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Waits for more bytes; false when there are none.
+    async fn more(&mut self) -> Result<bool, Failure> {
+        if self.is_over {
+            return Ok(false);
+        }
+        match self.body.frame().await {
+            None => self.is_over = true,
+            Some(Ok(frame)) => {
+                if let Ok(data) = frame.into_data() {
+                    self.bytes.extend_from_slice(&data);
+                }
+            }
+            Some(Err(error)) => {
+                return Err(Failure {
+                    code: Code::Cancelled,
+                    message: format!("the body broke off: {error}"),
+                });
+            }
+        }
+        Ok(!self.is_over)
+    }
+}
+
+async fn whole(body: Incoming) -> Result<Bytes, Failure> {
+    let collected = Limited::new(body, LARGEST_MESSAGE).collect().await;
+    collected.map(http_body_util::Collected::to_bytes).map_err(|error| {
+        if error.is::<LengthLimitError>() {
+            let message = format!("the body has more than {LARGEST_MESSAGE} bytes");
+            return Failure { code: Code::ResourceExhausted, message };
+        }
+        Failure { code: Code::Cancelled, message: format!("the body broke off: {error}") }
+    })
+}
+
+fn watch(desk: &Desk) -> Response {
+    let lines = shown(desk).map(|shown| Ok::<_, Infallible>(json::result(&shown) + "\n"));
+    let mut response = Response::new(Body::from_stream(lines));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+fn refuse(failure: &Failure) -> Response {
+    told(http_status(failure.code), json::error(failure.code, &failure.message))
+}
+
+fn told(status: StatusCode, text: String) -> Response {
+    let kind = HeaderValue::from_static("application/json");
+    (status, [(header::CONTENT_TYPE, kind)], text).into_response()
+}
+
+fn called(mut response: Response) -> Response {
+    let (name, value) = CALLED;
+    response.headers_mut().insert(name, value);
+    response
+}
+
+/// The HTTP status that goes with a code.
+fn http_status(code: Code) -> StatusCode {
+    match code {
+        Code::Ok => StatusCode::OK,
+        // A status of the gateway's own, for a client that has gone away.
+        Code::Cancelled => StatusCode::from_u16(499).unwrap_or(StatusCode::BAD_REQUEST),
+        Code::Unknown | Code::Internal | Code::DataLoss => StatusCode::INTERNAL_SERVER_ERROR,
+        Code::InvalidArgument | Code::FailedPrecondition | Code::OutOfRange => StatusCode::BAD_REQUEST,
+        Code::DeadlineExceeded => StatusCode::GATEWAY_TIMEOUT,
+        Code::NotFound => StatusCode::NOT_FOUND,
+        Code::AlreadyExists | Code::Aborted => StatusCode::CONFLICT,
+        Code::PermissionDenied => StatusCode::FORBIDDEN,
+        Code::ResourceExhausted => StatusCode::TOO_MANY_REQUESTS,
+        Code::Unimplemented => StatusCode::NOT_IMPLEMENTED,
+        Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+        Code::Unauthenticated => StatusCode::UNAUTHORIZED,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_has_its_status() {
+        let expected =
+            [200, 499, 500, 400, 504, 404, 409, 403, 429, 400, 409, 400, 501, 500, 503, 500, 401_u16];
+        for (number, status) in expected.into_iter().enumerate() {
+            let code = Code::from_i32(i32::try_from(number).unwrap());
+            assert_eq!(http_status(code).as_u16(), status, "{code:?}");
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! One game server's SDK talk, pure: what its game asks for, what it is answered, and what the agent must hear of it.
+//!
+//! Time comes in as a [`Moment`]; what goes out is read from the [`Session`](session::Session) afterwards.
+
+pub(crate) mod metadata;
+pub(crate) mod outbox;
+pub(crate) mod ping;
+pub(crate) mod session;
+pub(crate) mod shape;
+
+use std::time::Instant;
+
+use jiff::Timestamp;
+
+/// Now, on both clocks: the monotonic one decides, the wall clock is written down.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moment {
+    pub(crate) instant: Instant,
+    pub(crate) wall: Timestamp,
+}
+
+/// What a game asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Request {
+    Ready,
+    Allocate,
+    /// For so many seconds; zero or less means without end.
+    Reserve {
+        seconds: i64,
+    },
+    Shutdown,
+    Label {
+        key: String,
+        value: String,
+    },
+    Annotation {
+        key: String,
+        value: String,
+    },
+}
+
+/// Why a call is not done.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Refusal {
+    /// The game asked for something that cannot be.
+    #[error(transparent)]
+    Metadata(#[from] metadata::MetadataError),
+    /// The agent has been away for very long.
+    #[error(transparent)]
+    Full(#[from] outbox::Full),
+    /// The agent has not said yet what this server is.
+    #[error("the node's agent has not introduced this game server yet; try again")]
+    NotIntroduced,
+    /// The server is gone, or this process ends.
+    #[error("this game server is no longer served here")]
+    Gone,
+}

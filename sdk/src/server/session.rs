@@ -1,0 +1,220 @@
+//! One game server, as this process knows it. Pure: calls and frames go in, changes and deadlines come out.
+
+use std::time::Instant;
+
+use berth_api::lifecycle::State;
+use berth_api::link::{Change, Pulse, Sequence, ServerUid, ToAgent, View};
+use jiff::{SignedDuration, Timestamp};
+
+use super::metadata::{check_key, check_label_value, check_room};
+use super::outbox::Outbox;
+use super::ping::PingClock;
+use super::{Moment, Refusal, Request};
+
+/// One game server.
+#[derive(Clone, Debug)]
+pub(crate) struct Session {
+    uid: ServerUid,
+    view: Option<Box<View>>,
+    outbox: Outbox,
+    pings: PingClock,
+    /// When a reservation ends and the server is to be Ready again.
+    reserved_until: Option<Timestamp>,
+    is_silent: bool,
+    /// The agent has not heard yet whether the game is silent.
+    owes_pulse: bool,
+}
+
+impl Session {
+    /// A server of which nothing is known but its UID, in a process that hears pings since `listening_since`.
+    pub(crate) fn new(uid: ServerUid, listening_since: Instant) -> Self {
+        Self {
+            uid,
+            view: None,
+            outbox: Outbox::default(),
+            pings: PingClock::new(listening_since),
+            reserved_until: None,
+            is_silent: false,
+            owes_pulse: false,
+        }
+    }
+
+    /// The game pings.
+    pub(crate) fn ping(&mut self, now: Moment) {
+        self.pings.ping(now.instant);
+        self.note_pulse(now);
+    }
+
+    /// The game asks for something; `Ok` is a promise.
+    pub(crate) fn ask(&mut self, request: Request, now: Moment) -> Result<(), Refusal> {
+        let view = self.view.as_ref().ok_or(Refusal::NotIntroduced)?;
+        let until = self.reserved_until;
+        let (change, until) = match request {
+            Request::Ready => (Change::Ready, None),
+            Request::Allocate => (Change::Allocate { at: now.wall.to_string() }, None),
+            Request::Shutdown => (Change::Shutdown, None),
+            Request::Reserve { seconds } => {
+                let until = end_of_reservation(now.wall, seconds);
+                (Change::Reserve { until: until.map(|until| until.to_string()) }, until)
+            }
+            Request::Label { key, value } => {
+                check_key(&key)?;
+                check_label_value(&value)?;
+                let pending = self.outbox.iter().filter_map(|change| match change {
+                    Change::Label { key, value } => Some((key.as_str(), value.as_str())),
+                    _ => None,
+                });
+                check_room(&view.labels, pending, (&key, &value))?;
+                (Change::Label { key, value }, until)
+            }
+            Request::Annotation { key, value } => {
+                check_key(&key)?;
+                let pending = self.outbox.iter().filter_map(|change| match change {
+                    Change::Annotation { key, value } => Some((key.as_str(), value.as_str())),
+                    _ => None,
+                });
+                check_room(&view.annotations, pending, (&key, &value))?;
+                (Change::Annotation { key, value }, until)
+            }
+        };
+        // A server that has failed stays failed: what its game still asks for is heard and has no effect.
+        let is_for_nothing = is_unhealthy(view) && !is_metadata(&change);
+        if !is_for_nothing {
+            self.outbox.push(change)?;
+            self.reserved_until = until;
+        }
+        Ok(())
+    }
+
+    /// The agent tells what the server is; changes up to `applied` are contained in it.
+    pub(crate) fn introduce(&mut self, view: Box<View>, applied: Sequence, now: Moment) {
+        self.outbox.applied(applied);
+        self.pings.set_rule(view.health);
+        // An older view says nothing about a reservation that this process has asked for or ended since.
+        if self.outbox.state().is_none() && applied >= self.outbox.last_state() {
+            self.reserved_until = reservation(&view);
+        }
+        self.view = Some(view);
+        self.note_pulse(now);
+    }
+
+    /// The game's container started.
+    pub(crate) fn started(&mut self, start: Instant, now: Moment) {
+        self.pings.started(start);
+        self.note_pulse(now);
+    }
+
+    /// The game can be heard from now on.
+    pub(crate) fn opened(&mut self, now: Moment) {
+        self.pings.opened(now.instant);
+        self.note_pulse(now);
+    }
+
+    /// The agent is done with changes up to this one.
+    pub(crate) fn acknowledge(&mut self, sequence: Sequence) {
+        self.outbox.acknowledge(sequence);
+    }
+
+    /// A new connection to the agent begins.
+    pub(crate) fn rewind(&mut self) {
+        self.outbox.rewind();
+        self.owes_pulse = self.is_silent;
+    }
+
+    /// Time has passed.
+    pub(crate) fn turn(&mut self, now: Moment) {
+        self.note_pulse(now);
+        if self.reserved_until.is_some_and(|until| until <= now.wall) {
+            self.reserved_until = None;
+            if self.is_reserved() && self.outbox.push(Change::Ready).is_err() {
+                // No room for it now; there is soon, or the agent's own word ends the reservation.
+                self.reserved_until = now.wall.checked_add(SignedDuration::from_secs(1)).ok();
+            }
+        }
+    }
+
+    /// When [`Session::turn`] is due, unless something else happens before.
+    pub(crate) fn next_turn(&self, now: Moment) -> Option<Instant> {
+        let silence = if self.is_silent { None } else { self.pings.deadline() };
+        let reservation = self.reserved_until.and_then(|until| {
+            let wait = until.duration_since(now.wall).max(SignedDuration::ZERO).unsigned_abs();
+            now.instant.checked_add(wait)
+        });
+        match (silence, reservation) {
+            (Some(silence), Some(reservation)) => Some(silence.min(reservation)),
+            (silence, reservation) => silence.or(reservation),
+        }
+    }
+
+    /// Whether the agent must hear something.
+    pub(crate) fn has_news(&self) -> bool {
+        self.owes_pulse || self.outbox.has_more()
+    }
+
+    /// What the agent must hear now; it counts as said.
+    pub(crate) fn take_news(&mut self, now: Moment) -> Vec<ToAgent> {
+        let mut news = Vec::new();
+        if std::mem::take(&mut self.owes_pulse) {
+            let pulse = if self.is_silent { self.pings.pulse(now.instant) } else { Pulse::Alive };
+            news.push(ToAgent::Pings { uid: self.uid.clone(), pulse });
+        }
+        news.extend(self.outbox.hand_over().into_iter().map(|numbered| ToAgent::Change {
+            uid: self.uid.clone(),
+            sequence: numbered.sequence,
+            change: numbered.change,
+        }));
+        news
+    }
+
+    /// Changes that are not confirmed yet.
+    pub(crate) fn unconfirmed(&self) -> usize {
+        self.outbox.len()
+    }
+
+    fn note_pulse(&mut self, now: Moment) {
+        let is_silent = match self.pings.pulse(now.instant) {
+            Pulse::Silent { .. } => true,
+            Pulse::Alive => false,
+        };
+        if is_silent != self.is_silent {
+            self.is_silent = is_silent;
+            self.owes_pulse = true;
+        }
+    }
+
+    /// Reserved as far as anybody here knows: by the state asked for last, or else by the agent's view.
+    fn is_reserved(&self) -> bool {
+        match self.outbox.state() {
+            Some(asked) => matches!(asked, Change::Reserve { .. }),
+            None => self.view.as_ref().is_some_and(|view| view.status.state == Some(State::Reserved)),
+        }
+    }
+}
+
+fn end_of_reservation(now: Timestamp, seconds: i64) -> Option<Timestamp> {
+    if seconds <= 0 {
+        return None;
+    }
+    // An end beyond the end of time is none.
+    now.checked_add(SignedDuration::from_secs(seconds)).ok()
+}
+
+fn reservation(view: &View) -> Option<Timestamp> {
+    let until = view.status.reserved_until.as_deref()?;
+    let is_reserved = view.status.state == Some(State::Reserved);
+    until.parse().ok().filter(|_| is_reserved)
+}
+
+fn is_unhealthy(view: &View) -> bool {
+    view.status.state == Some(State::Unhealthy)
+}
+
+fn is_metadata(change: &Change) -> bool {
+    match change {
+        Change::Label { .. } | Change::Annotation { .. } => true,
+        Change::Ready | Change::Allocate { .. } | Change::Reserve { .. } | Change::Shutdown => false,
+    }
+}
+
+#[cfg(test)]
+mod tests;
