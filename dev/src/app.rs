@@ -1,8 +1,10 @@
 //! The commands of `berth-dev`.
 
+use std::path::PathBuf;
 use std::process::{Command as Process, ExitCode};
 
 use anyhow::Context;
+use berth_dev::install::{self, Berth, BerthOptions};
 use berth_dev::{Binaries, Cluster, ClusterOptions, Instance, Owner, instances, machine, packages};
 use clap::Subcommand;
 use tracing_subscriber::EnvFilter;
@@ -20,6 +22,16 @@ pub(crate) struct Command {
 
 #[derive(Debug, Subcommand)]
 enum Action {
+    /// Bring up a cluster with Berth on it, apply the example Fleet, and ask one of its servers. Continues where it
+    /// stopped.
+    Run {
+        /// How many nodes it has.
+        #[arg(long, env = "BERTH_DEV_NODES", default_value_t = 2)]
+        nodes: usize,
+        /// Folder of Berth's programs; that of this one if not given
+        #[arg(long, env = "BERTH_DEV_PROGRAMS")]
+        programs: Option<PathBuf>,
+    },
     /// Install what is missing on this machine: Debian packages, and the programs of Kubernetes.
     Install,
     /// Start a cluster, or what does not run of it.
@@ -51,6 +63,7 @@ pub(crate) fn log_to_standard_error() {
 pub(crate) async fn run(command: Command) -> anyhow::Result<ExitCode> {
     let name = command.name.as_str();
     match command.action {
+        Action::Run { nodes, programs } => first_run(name, nodes, programs).await?,
         Action::Install => prepare()?,
         Action::Up { nodes } => {
             let cluster = up(name, nodes).await?;
@@ -89,6 +102,42 @@ async fn up(name: &str, nodes: usize) -> anyhow::Result<Cluster> {
     Cluster::start_in(&instance, ClusterOptions { nodes, ..ClusterOptions::default() })
         .await
         .context("could not start the cluster")
+}
+
+async fn first_run(name: &str, nodes: usize, programs: Option<PathBuf>) -> anyhow::Result<()> {
+    let options = BerthOptions::default();
+    let options = BerthOptions { programs: programs.unwrap_or_else(|| options.programs.clone()), ..options };
+    let cluster = up(name, nodes).await?;
+    say(&format!("{nodes} nodes are Ready, Kubernetes {}", berth_dev::kubernetes_version()));
+    cluster.import(&install::game_image(&options.programs)?).await?;
+    say("installing Berth: resources, permissions, the brain, and an agent and an SDK server on each node");
+    let berth = Berth::install(&cluster, &options).await.context("could not install Berth")?;
+    say("applying examples/fleet.yaml");
+    let reply = install::first_run(&cluster, &mut say).await?;
+    print_next_steps(&cluster, &berth);
+    println!("reply from {}: {}", reply.server, reply.nonce);
+    Ok(())
+}
+
+/// Before the reply, which is the last line.
+fn print_next_steps(cluster: &Cluster, berth: &Berth) {
+    let node = cluster.node(0);
+    let socket = node.machine_path("/run/berth/agent.sock");
+    println!(
+        "
+Try next:
+  export KUBECONFIG={kubeconfig}
+  kubectl get fleet,gameserverset,gameserver,gamenode
+  kubectl scale fleet simple-udp --replicas=10
+  {agent} status --socket {socket}
+Logs: {logs}
+Stop all of it, and leave nothing: make down
+",
+        kubeconfig = cluster.kubeconfig_path().display(),
+        agent = berth.agent(0).program().display(),
+        socket = socket.display(),
+        logs = cluster.instance().folder().join("logs").display(),
+    );
 }
 
 fn status() {

@@ -12,7 +12,6 @@ use crate::places;
 
 /// The image of the container that holds a pod's namespaces. Its registry does not exist, and is never asked.
 pub(crate) const PAUSE: &str = "berth.local/pause:1";
-const PAUSE_CONTAINERFILE: &str = "FROM scratch\nCOPY pause /pause\nENTRYPOINT [\"/pause\"]\n";
 /// We trust what we have just built, and Debian's own policy may not be installed.
 const SIGNATURE_POLICY: &str = r#"{"default": [{"type": "insecureAcceptAnything"}]}"#;
 
@@ -68,22 +67,34 @@ impl Image {
         Ok(image)
     }
 
-    /// Builds an image of one static program, which is what the image starts.
+    /// Builds what a Containerfile says whose context is just these files, by their last names. Blocks.
+    ///
+    /// # Errors
+    /// As [`Image::build`].
+    pub fn of_files(containerfile: &Path, files: &[&Path], reference: &str) -> Result<Self, ImageError> {
+        let text = fs::read_to_string(containerfile).map_err(at(containerfile))?;
+        Self::of_text(&text, files, reference)
+    }
+
+    /// Builds an image of one static program, which is what the image starts. Blocks.
     ///
     /// # Errors
     /// As [`Image::build`].
     pub fn of_program(program: &Path, reference: &str) -> Result<Self, ImageError> {
-        let containerfile = "FROM scratch\nCOPY program /program\nENTRYPOINT [\"/program\"]\n";
-        Self::of_file(program, "program", containerfile, reference)
+        let name = program.file_name().unwrap_or_default().to_string_lossy();
+        let containerfile = format!("FROM scratch\nCOPY {name} /{name}\nENTRYPOINT [\"/{name}\"]\n");
+        Self::of_text(&containerfile, &[program], reference)
     }
 
     pub(crate) fn pause(binaries: &Binaries) -> Result<Self, ImageError> {
-        Self::of_file(&binaries.program("pause"), "pause", PAUSE_CONTAINERFILE, PAUSE)
+        Self::of_program(&binaries.program("pause"), PAUSE)
     }
 
-    fn of_file(program: &Path, name: &str, containerfile: &str, reference: &str) -> Result<Self, ImageError> {
+    fn of_text(containerfile: &str, files: &[&Path], reference: &str) -> Result<Self, ImageError> {
         let folder = tempfile::tempdir().map_err(at(Path::new("a temporary folder")))?;
-        fs::copy(program, folder.path().join(name)).map_err(at(program))?;
+        for file in files {
+            fs::copy(file, folder.path().join(file.file_name().unwrap_or_default())).map_err(at(file))?;
+        }
         fs::write(folder.path().join("Containerfile"), containerfile).map_err(at(folder.path()))?;
         Self::build(folder.path(), reference)
     }

@@ -20,6 +20,7 @@ mod control_plane;
 mod eventually;
 mod fingerprint;
 mod images;
+pub mod install;
 mod instance;
 mod lock;
 pub mod machine;

@@ -159,6 +159,7 @@ pub struct Daemon {
     instance: Arc<Instance>,
     launch: Launch,
     log: PathBuf,
+    was_running: bool,
     /// Guards which process it is now: another one after each start.
     current: Mutex<Identity>,
 }
@@ -171,7 +172,7 @@ impl Daemon {
     pub fn start(instance: &Arc<Instance>, launch: Launch) -> Result<Self, DaemonError> {
         let log = log_path(instance, &launch.name)?;
         let current = Mutex::new(spawn(instance, &launch, &log)?);
-        Ok(Self { instance: Arc::clone(instance), launch, log, current })
+        Ok(Self { instance: Arc::clone(instance), launch, log, was_running: false, current })
     }
 
     /// The one of this name that runs already, whoever started it; otherwise starts it.
@@ -183,7 +184,8 @@ impl Daemon {
             None => Self::start(instance, launch),
             Some(identity) => {
                 let log = log_path(instance, &launch.name)?;
-                Ok(Self { instance: Arc::clone(instance), launch, log, current: Mutex::new(identity) })
+                let current = Mutex::new(identity);
+                Ok(Self { instance: Arc::clone(instance), launch, log, was_running: true, current })
             }
         }
     }
@@ -192,6 +194,12 @@ impl Daemon {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.launch.name
+    }
+
+    /// The program it was started as.
+    #[must_use]
+    pub fn program(&self) -> &Path {
+        &self.launch.program
     }
 
     /// Which process it is now.
@@ -210,6 +218,17 @@ impl Daemon {
     #[must_use]
     pub fn is_alive(&self) -> bool {
         self.identity().is_alive()
+    }
+
+    /// Whether it ran already when it was asked for.
+    pub(crate) fn was_running(&self) -> bool {
+        self.was_running
+    }
+
+    /// Whether its program is the file that is at `path` now; not when that was replaced since.
+    pub(crate) fn runs_from(&self, path: &Path) -> bool {
+        let link = format!("/proc/{}/exe", self.pid());
+        std::fs::read_link(link).is_ok_and(|program| program == path)
     }
 
     /// The file it writes to.
