@@ -114,7 +114,8 @@ mod tests {
     fn real_paths_name_their_pod_and_container() {
         let pod = Some((UID, None));
         let container = Some((UID, Some(ID)));
-        let table: &[(&str, String, Option<(&str, Option<&str>)>)] = &[
+        type Row<'a> = (&'a str, String, Option<(&'a str, Option<&'a str>)>);
+        let table: &[Row<'_>] = &[
             ("cgroupfs, guaranteed", format!("/kubepods/pod{UID}/{ID}"), container),
             ("cgroupfs, burstable", format!("/kubepods/burstable/pod{UID}/{ID}"), container),
             ("cgroupfs, best effort", format!("/kubepods/besteffort/pod{UID}/{ID}"), container),

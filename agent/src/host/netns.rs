@@ -30,20 +30,17 @@ pub(super) fn id(namespace: impl AsFd) -> io::Result<NetnsId> {
 }
 
 /// The namespaces that count as the host's: our own, and that of process 1 where it is another (an agent that was
-/// started in a network namespace, as on a machine that plays several nodes).
+/// started in a network namespace, as on a machine that plays several nodes). What guards process 1 even from us also
+/// keeps runtimes out of its namespace.
 ///
 /// # Errors
-/// They cannot be opened.
+/// Our own cannot be opened.
 pub(super) fn of_host() -> Result<Vec<NetnsId>, HostError> {
-    let mut found = Vec::new();
-    for path in ["/proc/self/ns/net", "/proc/1/ns/net"] {
-        let id = open(path).and_then(|namespace| id(&namespace));
-        let id = id.map_err(|source| HostError::NoNamespaces { path: path.into(), source })?;
-        if !found.contains(&id) {
-            found.push(id);
-        }
-    }
-    Ok(found)
+    let look = |path: &str| open(path).and_then(id);
+    let path = "/proc/self/ns/net";
+    let own = look(path).map_err(|source| HostError::NoNamespaces { path: path.into(), source })?;
+    let first = look("/proc/1/ns/net").ok().filter(|first| *first != own);
+    Ok([Some(own), first].into_iter().flatten().collect())
 }
 
 fn open(path: impl AsRef<Path>) -> io::Result<OwnedFd> {
@@ -58,8 +55,10 @@ fn open(path: impl AsRef<Path>) -> io::Result<OwnedFd> {
 pub(super) fn listen_inside(sandbox: &Sandbox, request: &SandboxRequest) -> Result<SdkSockets, HostError> {
     enter(sandbox).map_err(|source| HostError::Enter { sandbox: sandbox.id, source })?;
     let mut listeners = Vec::with_capacity(4);
-    for (transport, port) in [(Transport::Grpc, request.grpc_port), (Transport::Rest, request.http_port)] {
-        for address in [IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv6Addr::LOCALHOST)] {
+    // All of IPv4 first: its address may be there before that of IPv6.
+    for address in [IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv6Addr::LOCALHOST)] {
+        for (transport, port) in [(Transport::Grpc, request.grpc_port), (Transport::Rest, request.http_port)]
+        {
             let key = ListenerKey { transport, ipv6: address.is_ipv6(), generation: request.generation };
             if let Some(socket) = listen(SocketAddr::new(address, port), sandbox.id)? {
                 listeners.push((key, OwnedFd::from(socket)));
@@ -91,10 +90,12 @@ fn listen(address: SocketAddr, sandbox: NetnsId) -> Result<Option<Socket>, HostE
         };
         match error.kind() {
             io::ErrorKind::AddrInUse => return Err(HostError::AddressInUse { address, sandbox }),
-            io::ErrorKind::AddrNotAvailable if address.is_ipv6() => return Ok(None),
-            io::ErrorKind::AddrNotAvailable if since.elapsed() < LOOPBACK_LIMIT => {
+            io::ErrorKind::AddrNotAvailable
+                if since.elapsed() < LOOPBACK_LIMIT && (address.is_ipv4() || loopback_has_ipv6()) =>
+            {
                 std::thread::park_timeout(LOOPBACK_PACE);
             }
+            io::ErrorKind::AddrNotAvailable if address.is_ipv6() => return Ok(None),
             _ if address.is_ipv6() && is_without_ipv6(&error) => return Ok(None),
             _ => return Err(HostError::Listen { address, sandbox, source: error }),
         }
@@ -111,6 +112,11 @@ fn try_to_listen(address: SocketAddr) -> io::Result<Socket> {
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
     Ok(socket)
+}
+
+/// Whether `::1` is there, or is to come once loopback is up. The kernel answers for the namespace of whoever asks.
+fn loopback_has_ipv6() -> bool {
+    std::fs::read_to_string("/proc/sys/net/ipv6/conf/lo/disable_ipv6").is_ok_and(|text| text.trim() == "0")
 }
 
 /// Whether a socket could not be made because the kernel has no IPv6.
