@@ -1,3 +1,7 @@
-//! What stories share: applying manifests the way a user does, and reading what came of it.
+//! What stories share: a cluster with Berth on real nodes, manifests applied the way a user does, and reading what came
+//! of it.
 
+pub mod game;
+pub mod node_client;
 pub mod resources;
+pub mod world;

@@ -1,20 +1,29 @@
 //! Objects as a user sends them: strict, so that a misspelled field is an error.
 
-use berth_dev::eventually;
+use berth_dev::{eventually, install, source_folder};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, DynamicObject, Patch, PatchParams};
 use kube::discovery::ApiResource;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::time::Duration;
 
-/// Time within which an API server takes a new CRD into service, many times over.
+/// Time within which an API server takes a new CRD or policy into service, many times over.
 const ESTABLISHED: Duration = Duration::from_secs(60);
 
-/// Applies every CRD of Berth and waits until the API server serves it.
+/// Applies every CRD of Berth and every policy that goes with it, and waits until they hold.
+///
+/// # Errors
+/// One is refused or not in service in time.
+pub async fn apply_crds(client: &kube::Client) -> anyhow::Result<()> {
+    apply_definitions(client).await?;
+    apply_policies(client).await
+}
+
+/// Applies every CRD of Berth, without the policies, and waits until the API server serves it.
 ///
 /// # Errors
 /// A CRD is refused or not established in time.
-pub async fn apply_crds(client: &kube::Client) -> anyhow::Result<()> {
+pub async fn apply_definitions(client: &kube::Client) -> anyhow::Result<()> {
     let api = Api::<CustomResourceDefinition>::all(client.clone());
     for crd in berth_api::crds::all() {
         let name = crd.definition["metadata"]["name"].as_str().unwrap_or_default().to_owned();
@@ -31,6 +40,34 @@ pub async fn apply_crds(client: &kube::Client) -> anyhow::Result<()> {
         })
         .await?;
     }
+    Ok(())
+}
+
+/// Applies the policies for our resources and waits until they are enforced, which an API server does in its own time.
+///
+/// # Errors
+/// A policy is refused or not enforced in time.
+pub async fn apply_policies(client: &kube::Client) -> anyhow::Result<()> {
+    install::apply(client, &source_folder().join("manifests/policies/templates.yaml")).await?;
+    let servers = Api::<DynamicObject>::default_namespaced_with(
+        client.clone(),
+        &resource("GameServer", "gameservers"),
+    );
+    let probe = json!({
+        "apiVersion": "agones.dev/v1",
+        "kind": "GameServer",
+        "metadata": { "name": "without-containers" },
+        "spec": { "template": { "spec": { "containers": [] } } },
+    });
+    eventually(ESTABLISHED, "templates.berth.dev enforced", async || {
+        let dry = PatchParams::apply("berth-stories").dry_run();
+        match servers.patch("without-containers", &dry, &Patch::Apply(&probe)).await {
+            Ok(_) => Err("a GameServer without containers was taken".to_owned()),
+            Err(error) if error.to_string().contains("templates.berth.dev") => Ok(()),
+            Err(error) => Err(error.to_string()),
+        }
+    })
+    .await?;
     Ok(())
 }
 

@@ -1,0 +1,159 @@
+//! One cluster of two real nodes with Berth, shared by all stories of a test binary, which take turns on it.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::{LazyLock, Mutex};
+use std::time::Duration;
+
+use berth_dev::install::{Berth, BerthOptions, game_image};
+use berth_dev::{Cluster, ClusterOptions, Image, program_folder};
+use k8s_openapi::api::core::v1::{Namespace, Pod};
+use kube::api::{Api, DeleteParams, ListParams, ObjectMeta, PostParams};
+use rand::distr::{Alphanumeric, SampleString};
+use tokio::runtime::Runtime;
+
+use berth_api::fleet::Fleet;
+use berth_api::game_server::GameServer;
+
+/// Limit for one step of a story. Far above what a step takes: the machine may be busy with other things.
+pub const STEP: Duration = Duration::from_secs(180);
+/// Image of the example game.
+pub const GAME: &str = "localhost/simple-udp:dev";
+/// Image of a static busybox, for looking around in a pod.
+pub const BUSYBOX: &str = "localhost/busybox:dev";
+/// Image that does nothing for ever.
+pub const IDLE: &str = "localhost/busybox:dev";
+
+/// Everything a story needs.
+pub struct World {
+    /// The cluster.
+    pub cluster: Cluster,
+    /// Berth in it.
+    pub berth: Berth,
+}
+
+static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().expect("threads for the stories"));
+static WORLD: LazyLock<World> =
+    LazyLock::new(|| RUNTIME.block_on(World::make()).expect("a cluster with Berth"));
+static TURN: Mutex<()> = Mutex::new(());
+
+/// Tells one story. Stories take turns: each may break what it likes, if it mends it.
+///
+/// # Panics
+/// The cluster does not start, or the story says so.
+pub fn story<Told: Future<Output = anyhow::Result<()>>>(tell: impl FnOnce(&'static World) -> Told) {
+    let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let world = &*WORLD;
+    if let Err(error) = RUNTIME.block_on(tell(world)) {
+        panic!("{error:?}\nlogs: {}", world.cluster.instance().folder().display());
+    }
+}
+
+impl World {
+    async fn make() -> anyhow::Result<Self> {
+        let cluster = Cluster::start(ClusterOptions::default()).await?;
+        let images = tokio::task::spawn_blocking(|| {
+            let busybox = Image::of_program(&PathBuf::from("/bin/busybox"), BUSYBOX)?;
+            Ok::<_, berth_dev::ImageError>([game_image(&program_folder())?, busybox])
+        })
+        .await??;
+        for image in &images {
+            cluster.import(image).await?;
+        }
+        let berth = Berth::install(&cluster, &BerthOptions::default()).await?;
+        Ok(Self { cluster, berth })
+    }
+
+    /// The API as an administrator.
+    pub fn client(&self) -> kube::Client {
+        self.cluster.client()
+    }
+
+    /// A namespace of this story's own.
+    ///
+    /// # Errors
+    /// The API server refuses it.
+    pub async fn stage(&'static self, story: &str) -> anyhow::Result<Stage> {
+        let suffix = Alphanumeric.sample_string(&mut rand::rng(), 5).to_lowercase();
+        let name = format!("{story}-{suffix}");
+        let namespace = Namespace {
+            metadata: ObjectMeta { name: Some(name.clone()), ..ObjectMeta::default() },
+            ..Namespace::default()
+        };
+        Api::all(self.client()).create(&PostParams::default(), &namespace).await?;
+        Ok(Stage { world: self, namespace: name })
+    }
+
+    /// Runs kubectl and gives back what it printed.
+    ///
+    /// # Errors
+    /// It ends with another code than 0: what it said.
+    pub async fn kubectl(&self, arguments: &[&str]) -> anyhow::Result<String> {
+        let mut command = Command::new("kubectl");
+        command.arg("--kubeconfig").arg(self.cluster.kubeconfig_path()).args(arguments);
+        let output = tokio::task::spawn_blocking(move || command.output()).await??;
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        anyhow::ensure!(
+            output.status.success(),
+            "kubectl: {said}{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        Ok(said)
+    }
+}
+
+/// A namespace in which one story happens.
+pub struct Stage {
+    /// Where.
+    pub world: &'static World,
+    /// Its name.
+    pub namespace: String,
+}
+
+impl Stage {
+    /// GameServers of the story.
+    pub fn game_servers(&self) -> Api<GameServer> {
+        Api::namespaced(self.world.client(), &self.namespace)
+    }
+
+    /// Fleets of the story.
+    pub fn fleets(&self) -> Api<Fleet> {
+        Api::namespaced(self.world.client(), &self.namespace)
+    }
+
+    /// Pods of the story.
+    pub fn pods(&self) -> Api<Pod> {
+        Api::namespaced(self.world.client(), &self.namespace)
+    }
+
+    /// Every GameServer of the story.
+    ///
+    /// # Errors
+    /// The API server does not answer.
+    pub async fn all_servers(&self) -> Result<Vec<GameServer>, String> {
+        let listed = self.game_servers().list(&ListParams::default()).await;
+        Ok(listed.map_err(|error| error.to_string())?.items)
+    }
+
+    /// Deletes every GameServer and Fleet of the story and waits until nothing of them is left.
+    ///
+    /// # Errors
+    /// Something stays.
+    pub async fn strike(&self) -> anyhow::Result<()> {
+        self.fleets().delete_collection(&DeleteParams::default(), &ListParams::default()).await?;
+        self.game_servers().delete_collection(&DeleteParams::default(), &ListParams::default()).await?;
+        berth_dev::eventually(STEP, "an empty stage", async || {
+            let servers = self.all_servers().await?.len();
+            let pods = self
+                .pods()
+                .list(&ListParams::default())
+                .await
+                .map_err(|error| error.to_string())?
+                .items
+                .len();
+            if servers + pods == 0 { Ok(()) } else { Err(format!("{servers} game servers, {pods} pods")) }
+        })
+        .await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,12 @@
+//! Stories on two real nodes, one a file. They share one cluster and take turns.
+
+#[path = "stories/a_fleet_becomes_ready.rs"]
+mod a_fleet_becomes_ready;
+#[path = "stories/a_fleet_grows_and_shrinks.rs"]
+mod a_fleet_grows_and_shrinks;
+#[path = "stories/a_game_in_a_hurry_becomes_ready.rs"]
+mod a_game_in_a_hurry_becomes_ready;
+#[path = "stories/a_pod_is_confined.rs"]
+mod a_pod_is_confined;
+#[path = "stories/the_agent_dies_and_nothing_else_does.rs"]
+mod the_agent_dies_and_nothing_else_does;
