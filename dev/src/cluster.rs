@@ -123,6 +123,7 @@ impl Default for ClusterOptions {
 pub struct Cluster {
     control_plane: ControlPlane,
     network: Network,
+    parts: node::Parts,
     nodes: Vec<Node>,
 }
 
@@ -161,17 +162,16 @@ impl Cluster {
             },
         )
         .await?;
-        let (binaries, pause) = blocking(|| {
+        let kubelet_flags = options.kubelet_flags;
+        let parts = blocking(move || {
             let binaries = Binaries::ensure(&mut |line| tracing::info!("{line}"))?;
             let pause = Image::pause(&binaries)?;
-            Ok::<_, ClusterError>((binaries, pause))
+            Ok::<_, ClusterError>(node::Parts { binaries, pause, kubelet_flags })
         })
         .await?;
-        let parts = node::Parts { binaries: &binaries, pause: &pause, kubelet_flags: &options.kubelet_flags };
-        let nodes =
-            try_join_all(indices.iter().map(|index| Node::boot(&control_plane, network, *index, &parts)))
-                .await?;
-        let cluster = Self { control_plane, network, nodes };
+        let nodes = indices.iter().map(|index| Node::boot(&control_plane, network, *index, &parts));
+        let nodes = try_join_all(nodes).await?;
+        let cluster = Self { control_plane, network, parts, nodes };
         cluster.connect_pods().await?;
         for node in &cluster.nodes {
             cluster.wait_until_ready(node).await?;
@@ -238,6 +238,21 @@ impl Cluster {
     /// When a node does not take it.
     pub async fn import(&self, image: &Image) -> Result<(), ClusterError> {
         try_join_all(self.nodes.iter().map(|node| node.import(image))).await.map(drop)
+    }
+
+    /// Boots a node again after [`Node::cut_power`], and waits until it is Ready. What was spawned on it by hand is
+    /// not started again.
+    ///
+    /// # Errors
+    /// When some part of it does not come up.
+    ///
+    /// # Panics
+    /// When there are not so many nodes.
+    pub async fn power_on(&mut self, position: usize) -> Result<(), ClusterError> {
+        let index = self.nodes[position].index();
+        self.nodes[position] = Node::boot(&self.control_plane, self.network, index, &self.parts).await?;
+        self.connect_pods().await?;
+        self.wait_until_ready(&self.nodes[position]).await
     }
 
     /// Waits until the cluster says that this node is Ready.

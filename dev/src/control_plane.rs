@@ -4,6 +4,7 @@
 //! can be stopped, killed and started again on the same ports, for tests of what happens then.
 
 mod arguments;
+mod namespace;
 
 use std::fs;
 use std::io;
@@ -11,6 +12,8 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+
+use tokio::sync::OnceCell;
 
 use arguments::{AuditFiles, FIRST_SERVICE, Layout, Ports};
 
@@ -60,6 +63,9 @@ pub enum ControlPlaneError {
     /// One of its daemons.
     #[error("a daemon of the control plane failed")]
     Daemon(#[from] DaemonError),
+    /// A namespace.
+    #[error("could not make a namespace")]
+    Namespace(#[source] kube::Error),
     /// It does not become ready.
     #[error("the API server did not become ready; the end of its log:\n{last_words}")]
     NotReady {
@@ -118,6 +124,26 @@ impl ControlPlane {
     /// When it does not become ready.
     pub async fn start(options: ControlPlaneOptions) -> Result<Self, ControlPlaneError> {
         Self::start_in(&Instance::create("api")?, options).await
+    }
+
+    /// The one that all tests of a program may use side by side, each in a [namespace](Self::namespace) of its own: an
+    /// API server alone, started at the first call, gone with the program.
+    ///
+    /// # Errors
+    /// When it does not become ready. The next call tries again.
+    pub async fn shared() -> Result<&'static Self, ControlPlaneError> {
+        // The runtime that started it may be gone at the next call: nothing of it is in here, clients are made anew.
+        static SHARED: OnceCell<ControlPlane> = OnceCell::const_new();
+        SHARED.get_or_try_init(|| Self::start(ControlPlaneOptions::default())).await
+    }
+
+    /// Makes a namespace that no other has, ready for pods: an API server alone has nobody to make the service account
+    /// that admission asks for.
+    ///
+    /// # Errors
+    /// When the API server refuses.
+    pub async fn namespace(&self, purpose: &str) -> Result<String, ControlPlaneError> {
+        namespace::make(self.client(), purpose).await.map_err(ControlPlaneError::Namespace)
     }
 
     /// Starts what does not run yet of an instance's control plane.

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use berth_dev::{ControlPlane, ControlPlaneOptions, Instance, eventually, instances};
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::api::{Api, ListParams, ObjectMeta, PostParams};
+use serde_json::json;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -32,6 +33,27 @@ async fn a_user_without_a_role_is_refused_and_named() {
     let refusal =
         Api::<ConfigMap>::namespaced(client, "default").list(&ListParams::default()).await.unwrap_err();
     assert!(refusal.to_string().contains("berth:agent:a"), "{refusal}");
+}
+
+#[tokio::test]
+async fn a_shared_one_serves_each_test_in_a_namespace_of_its_own() {
+    let cluster = ControlPlane::shared().await.unwrap();
+    let (one, other) = (cluster.namespace("test").await.unwrap(), cluster.namespace("test").await.unwrap());
+    assert_ne!(one, other);
+    let pod = serde_json::from_value(json!({
+        "metadata": {"name": "a"},
+        "spec": {"containers": [{"name": "a", "image": "a"}]},
+    }));
+    for namespace in [one, other] {
+        let pods = Api::<Pod>::namespaced(cluster.client(), &namespace);
+        pods.create(&PostParams::default(), pod.as_ref().unwrap()).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_shared_one_outlives_the_runtime_of_the_test_that_started_it() {
+    let cluster = ControlPlane::shared().await.unwrap();
+    assert!(cluster.is_ready().await);
 }
 
 #[tokio::test]

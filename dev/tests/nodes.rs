@@ -1,10 +1,15 @@
 //! Real nodes: pods run on them, answer from the machine, and nothing is left when they are gone.
 
-use std::net::{SocketAddr, UdpSocket};
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on fails, and its helpers are no tests to clippy"
+)]
+
+use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::path::Path;
 use std::time::Duration;
 
-use berth_dev::{Cluster, ClusterOptions, Image, Node, eventually};
+use berth_dev::{Cluster, ClusterOptions, Image, Launch, Node, eventually};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, PostParams};
 use serde_json::json;
@@ -45,6 +50,52 @@ async fn expect_echo(node: &Node) {
         tokio::task::spawn_blocking(move || ask(server, "ahoy")).await.unwrap()
     });
     assert_eq!(answer.await.unwrap(), "ahoy");
+}
+
+async fn one_node() -> Cluster {
+    Cluster::start(ClusterOptions { nodes: 1, ..ClusterOptions::default() }).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_node_that_lost_power_boots_anew() {
+    let mut cluster = one_node().await;
+    let node = cluster.node(0);
+    let first_boot = node.boot_id().unwrap();
+    let seen =
+        node.execute("cat", &["/proc/sys/kernel/random/boot_id", "/proc/sys/kernel/hostname"]).await.unwrap();
+    assert_eq!(seen, format!("{first_boot}\n{}\n", node.name()));
+    node.cut_power().await.unwrap();
+    assert!(!node.is_on() && !node.kubelet().is_alive() && !node.containerd().is_alive());
+    cluster.power_on(0).await.unwrap();
+    assert!(cluster.node(0).is_on());
+    assert_ne!(cluster.node(0).boot_id().unwrap(), first_boot);
+}
+
+#[tokio::test]
+async fn a_partitioned_node_is_out_of_reach_until_it_heals() {
+    let cluster = one_node().await;
+    let kubelet = SocketAddr::from((cluster.node(0).address(), 10250));
+    let reach = || TcpStream::connect_timeout(&kubelet, Duration::from_millis(300));
+    eventually(LIMIT, "the kubelet to listen", async || reach().map(drop)).await.unwrap();
+    cluster.node(0).partition().unwrap();
+    assert!(reach().is_err());
+    assert!(cluster.node(0).kubelet().is_alive());
+    cluster.node(0).heal().unwrap();
+    eventually(LIMIT, "the kubelet to be in reach", async || reach().map(drop)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_program_on_a_node_sees_the_node_and_leaves_its_log_on_the_machine() {
+    let cluster = one_node().await;
+    let node = cluster.node(0);
+    let launch = Launch::new("look", "/bin/sh").arguments(["-c", "ip -o address show eth0; exit 7"]);
+    let look = node.spawn(launch).unwrap();
+    let status = look.wait(LIMIT).await.unwrap();
+    assert_eq!(status.and_then(|status| status.code()), Some(7));
+    let log = std::fs::read_to_string(look.log()).unwrap();
+    assert!(log.contains(&node.address().to_string()), "{log}");
+    node.execute("touch", &["/run/berth-was-here"]).await.unwrap();
+    assert!(node.machine_path("/run/berth-was-here").exists() && !Path::new("/run/berth-was-here").exists());
 }
 
 #[tokio::test]

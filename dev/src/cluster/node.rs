@@ -25,10 +25,10 @@ use crate::places;
 const HOLD: &str = include_str!("hold.sh");
 
 /// What every node of a cluster is made of.
-pub(super) struct Parts<'a> {
-    pub(super) binaries: &'a Binaries,
-    pub(super) pause: &'a Image,
-    pub(super) kubelet_flags: &'a [String],
+pub(super) struct Parts {
+    pub(super) binaries: Binaries,
+    pub(super) pause: Image,
+    pub(super) kubelet_flags: Vec<String>,
 }
 
 /// A node of a running cluster.
@@ -50,7 +50,7 @@ impl Node {
         control_plane: &ControlPlane,
         network: Network,
         index: NodeIndex,
-        parts: &Parts<'_>,
+        parts: &Parts,
     ) -> Result<Self, ClusterError> {
         let instance = Arc::clone(control_plane.instance());
         let (name, short) = (format!("node-{index}"), format!("n{index}"));
@@ -73,7 +73,7 @@ impl Node {
         let containerd = inside(program).argument("--config").argument(files.containerd.to_string_lossy());
         let containerd = Daemon::ensure(&instance, containerd)?;
         wait_for_socket(&containerd, &folder.join(CONTAINERD_SOCKET.trim_start_matches('/'))).await?;
-        import(&holder, &folder, parts.pause).await?;
+        import(&holder, &folder, &parts.pause).await?;
 
         let kubelet = inside(parts.binaries.program("kubelet"))
             .argument(format!("--config={}", files.kubelet.display()))
