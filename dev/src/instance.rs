@@ -28,7 +28,7 @@ pub use daemon::{Daemon, DaemonError, Launch};
 pub use folder::{Owner, RunningInstance, instances};
 pub use teardown::{TeardownError, down, sweep};
 
-use crate::lock::LockError;
+use crate::lock::{Lock, LockError};
 use crate::process::Identity;
 use record::{Ledger, Thing};
 use watcher::Watcher;
@@ -93,6 +93,8 @@ pub struct Instance {
     ports: Mutex<()>,
     /// Ends our processes when we die, if they are ours alone.
     _watcher: Option<Watcher>,
+    /// Keeps other commands from starting and stopping the same things at the same time.
+    _work: Option<Lock>,
 }
 
 impl Instance {
@@ -104,20 +106,20 @@ impl Instance {
         teardown::sweep_quietly();
         let owner = Owner::Process(Identity::own());
         let settled = folder::create(purpose, owner)?;
-        Self::at(settled)
+        Self::at(settled, None)
     }
 
     /// The instance of this name, which outlives this process. Made when it is not there.
     ///
     /// # Errors
-    /// When its folder cannot be made, or when it belongs to a living process.
+    /// When its folder cannot be made, when another command has it open, or when it belongs to a living process.
     pub fn open(name: &str) -> Result<Arc<Self>, InstanceError> {
         teardown::sweep_quietly();
-        let settled = folder::open(name)?;
-        Self::at(settled)
+        let (settled, work) = folder::open(name)?;
+        Self::at(settled, Some(work))
     }
 
-    fn at(settled: RunningInstance) -> Result<Arc<Self>, InstanceError> {
+    fn at(settled: RunningInstance, work: Option<Lock>) -> Result<Arc<Self>, InstanceError> {
         let RunningInstance { name, number, folder, owner } = settled;
         let ledger = Ledger::open(&folder)?;
         let mark = mark(&folder);
@@ -126,7 +128,17 @@ impl Instance {
             Owner::Process(_) => Some(Watcher::start(&mark).map_err(InstanceError::Watcher)?),
         };
         let (children, ports) = (Mutex::default(), Mutex::default());
-        Ok(Arc::new(Self { name, number, folder, owner, ledger, children, ports, _watcher: watcher }))
+        Ok(Arc::new(Self {
+            name,
+            number,
+            folder,
+            owner,
+            ledger,
+            children,
+            ports,
+            _watcher: watcher,
+            _work: work,
+        }))
     }
 
     /// Its name.

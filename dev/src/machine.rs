@@ -23,7 +23,7 @@ pub enum MachineError {
     NotDebian,
     /// The disk is too full.
     #[error(
-        "{path} has {free} MB free and {needed} MB are needed: make room, or set BERTH_CACHE to a folder that has it"
+        "{path} has {free} MB free and {needed} MB are needed: make room, or set BERTH_CACHE and GOCACHE to folders that have it"
     )]
     DiskFull {
         /// The folder that will grow.

@@ -12,7 +12,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use berth_dev::{
-    Cluster, ClusterOptions, ControlPlane, ControlPlaneOptions, eventually, instances, instances_folder,
+    Cluster, ClusterOptions, ControlPlane, ControlPlaneOptions, Instance, RunningInstance, eventually,
+    instances, instances_folder,
 };
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -101,53 +102,95 @@ async fn a_dropped_cluster_leaves_the_machine_as_it_was() {
     assert_eq!(Machine::look(), before);
 }
 
+/// Starts a cluster by command and kills the command once so many things are made.
+async fn cut_off_after(things: usize) -> RunningInstance {
+    let name = format!("cut-{}-{things}", std::process::id());
+    let made = instances_folder().join(&name).join("made.jsonl");
+    let mut up = Command::new(env!("CARGO_BIN_EXE_berth-dev"))
+        .args(["up", "--nodes", "2", "--name", &name])
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    eventually(LIMIT, format!("{things} things made"), async || {
+        let made = fs::read_to_string(&made).unwrap_or_default();
+        let count = made.lines().filter(|line| !line.is_empty()).count();
+        if count >= things { Ok(()) } else { Err(format!("{count} made")) }
+    })
+    .await
+    .unwrap();
+    up.kill().unwrap();
+    up.wait().unwrap();
+    instances().into_iter().find(|instance| instance.name == name).unwrap()
+}
+
 /// Each number of things made is another instant at which the command dies.
 #[tokio::test]
 async fn a_command_that_is_killed_at_any_instant_can_be_taken_down() {
     let before = Machine::look();
     for things in [1, 3, 5, 7, 9, 11, 13] {
-        let name = format!("cut-{}-{things}", std::process::id());
-        let folder = instances_folder().join(&name);
-        let mut up = Command::new(env!("CARGO_BIN_EXE_berth-dev"))
-            .args(["up", "--name", &name])
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
-        eventually(LIMIT, format!("{things} things made"), async || {
-            let made = fs::read_to_string(folder.join("made.jsonl")).unwrap_or_default();
-            let count = made.lines().filter(|line| !line.is_empty()).count();
-            if count >= things { Ok(()) } else { Err(format!("{count} made")) }
-        })
-        .await
-        .unwrap();
-        up.kill().unwrap();
-        up.wait().unwrap();
-        let number = instances().into_iter().find(|instance| instance.name == name).unwrap().number;
-        assert!(berth_dev::down(&name).await.unwrap());
-        assert_eq!(traces(&folder, number), Vec::<String>::new(), "after {things} things");
+        let cut = cut_off_after(things).await;
+        assert!(berth_dev::down(&cut.name).await.unwrap());
+        assert_eq!(traces(&cut.folder, cut.number), Vec::<String>::new(), "after {things} things");
     }
     assert_eq!(Machine::look(), before);
 }
 
 #[tokio::test]
-async fn a_command_that_came_to_its_end_continues_and_goes_down() {
-    let name = format!("twice-{}", std::process::id());
-    let berth_dev = |arguments: &[&str]| {
+async fn a_command_that_was_killed_is_continued_by_the_next() {
+    for things in [2, 6, 10] {
+        let cut = cut_off_after(things).await;
+        let instance = Instance::open(&cut.name).unwrap();
+        let cluster = Cluster::start_in(&instance, ClusterOptions::default()).await.unwrap();
+        assert_eq!(cluster.nodes().len(), 2, "after {things} things");
+        drop((cluster, instance));
+        assert!(berth_dev::down(&cut.name).await.unwrap());
+        assert_eq!(traces(&cut.folder, cut.number), Vec::<String>::new(), "after {things} things");
+    }
+}
+
+#[test]
+fn one_command_at_a_time_works_on_an_instance() {
+    let name = format!("busy-{}", std::process::id());
+    let held = Instance::open(&name).unwrap();
+    let refusal = Instance::open(&name).unwrap_err().to_string();
+    assert!(refusal.contains("another command"), "{refusal}");
+    drop(held);
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_berth-dev")).args(["down", "--name", &name]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+}
+
+/// An instance that commands work on; taken down even when the test fails.
+struct Named(String);
+
+impl Named {
+    fn run(&self, arguments: &[&str]) -> String {
         let mut command = Command::new(env!("CARGO_BIN_EXE_berth-dev"));
-        let output = command.args(arguments).args(["--name", &name]).output().unwrap();
+        let output = command.args(arguments).args(["--name", &self.0]).output().unwrap();
         assert!(output.status.success(), "{output:?}");
         String::from_utf8(output.stdout).unwrap()
-    };
-    berth_dev(&["up", "--nodes", "1"]);
-    let instance = instances().into_iter().find(|instance| instance.name == name).unwrap();
+    }
+}
+
+impl Drop for Named {
+    fn drop(&mut self) {
+        let _ = Command::new(env!("CARGO_BIN_EXE_berth-dev")).args(["down", "--name", &self.0]).status();
+    }
+}
+
+#[tokio::test]
+async fn a_command_that_came_to_its_end_continues_and_goes_down() {
+    let named = Named(format!("twice-{}", std::process::id()));
+    named.run(&["up", "--nodes", "1"]);
+    let instance = instances().into_iter().find(|instance| instance.name == named.0).unwrap();
     let made = || fs::read_to_string(instance.folder.join("made.jsonl")).unwrap().matches("process").count();
     let processes = made();
-    berth_dev(&["up", "--nodes", "1"]);
+    named.run(&["up", "--nodes", "1"]);
     assert_eq!(made(), processes);
-    assert!(berth_dev(&["status"]).contains(&name));
-    berth_dev(&["down"]);
+    assert!(named.run(&["status"]).contains(&named.0));
+    named.run(&["down"]);
     assert_eq!(traces(&instance.folder, instance.number), Vec::<String>::new());
-    assert!(berth_dev(&["down"]).contains("was not up"));
+    assert!(named.run(&["down"]).contains("was not up"));
 }
 
 #[tokio::test]

@@ -1,25 +1,28 @@
 //! One node: its namespaces, its cable, its containerd, kubelet and kube-proxy.
 
+mod files;
+mod inside;
+
 use std::fs;
 use std::io;
 use std::net::Ipv4Addr;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 
-use super::configuration::{self, BOOT_ID, CONTAINERD_SOCKET, Kubelet, TUNABLES};
+use files::{Files, at, make_folder, write};
+use inside::{enter_and_run, execute, import};
+
+use super::configuration::{self, BOOT_ID, CONTAINERD_SOCKET, TUNABLES};
 use super::network::{Network, NodeIndex};
-use super::{ClusterError, NODE_LIMIT, blocking, link_exists};
+use super::{ClusterError, NODE_LIMIT, link_exists};
 use crate::binaries::Binaries;
-use crate::certificates::Authority;
 use crate::cgroups;
 use crate::command;
 use crate::control_plane::ControlPlane;
 use crate::eventually::eventually;
 use crate::images::Image;
 use crate::instance::{Daemon, DaemonError, Instance, Launch};
-use crate::node_spaces;
 use crate::places;
 
 const HOLD: &str = include_str!("hold.sh");
@@ -230,76 +233,6 @@ impl Node {
     }
 }
 
-/// The files that a node's daemons are started with.
-struct Files {
-    containerd: PathBuf,
-    kubelet: PathBuf,
-    kubelet_access: PathBuf,
-    proxy: PathBuf,
-}
-
-impl Files {
-    fn write(
-        control_plane: &ControlPlane,
-        network: Network,
-        index: NodeIndex,
-        folder: &Path,
-    ) -> Result<Self, ClusterError> {
-        let name = format!("node-{index}");
-        for place in [
-            "etc",
-            "log",
-            "tunables",
-            "lib-changes",
-            "lib-work",
-            "lib/berth",
-            "lib/containerd",
-            "lib/kubelet",
-            "lib/cni/net.d",
-        ] {
-            make_folder(&folder.join(place))?;
-        }
-        let etc = folder.join("etc");
-        let (access, certificates) =
-            (control_plane.access(), control_plane.instance().subfolder("certificates")?);
-        let authority: &Authority = access.authority();
-        let server = authority.ensure_server(
-            &certificates,
-            &format!("kubelet-{name}"),
-            &[network.node(index).to_string(), name.clone()],
-        )?;
-        let proxy_access =
-            access.ensure_kubeconfig(&etc.join("proxy.kubeconfig"), "system:kube-proxy", &[])?;
-        let files = Self {
-            containerd: etc.join("containerd.toml"),
-            kubelet: etc.join("kubelet.json"),
-            kubelet_access: access.ensure_kubeconfig(
-                &etc.join("kubelet.kubeconfig"),
-                &format!("system:node:{name}"),
-                &["system:nodes"],
-            )?,
-            proxy: etc.join("proxy.json"),
-        };
-        let resolver = etc.join("resolv.conf");
-        let kubelet = configuration::kubelet(&Kubelet {
-            network,
-            index,
-            users_authority: &authority.files().certificate,
-            server: &server,
-            resolver: &resolver,
-        });
-        let proxy = configuration::proxy(network, &name, &proxy_access);
-        let cni = configuration::cni(network, index);
-        write(&files.containerd, &configuration::containerd())?;
-        write(&files.kubelet, &kubelet.to_string())?;
-        write(&files.proxy, &proxy.to_string())?;
-        write(&folder.join("lib/cni/net.d/10-pods.conflist"), &cni.to_string())?;
-        write(&resolver, &format!("nameserver {}\n", network.node(index)))?;
-        write(&etc.join("hold.sh"), HOLD)?;
-        Ok(files)
-    }
-}
-
 /// Starts the process that holds the node's namespaces and waits until it has made the node's view of the machine.
 async fn hold(instance: &Arc<Instance>, folder: &Path, name: &str) -> Result<Daemon, ClusterError> {
     let launch = Launch::new(name, "/bin/bash")
@@ -370,57 +303,6 @@ async fn wait_for_socket(daemon: &Daemon, socket: &Path) -> Result<(), ClusterEr
     answers.await.map_err(|source| not_up(daemon, source))
 }
 
-/// A mark in the node's folder says which archives containerd has taken: its store lives as long as that.
-async fn import(holder: &Daemon, folder: &Path, image: &Image) -> Result<(), ClusterError> {
-    let archive = image.archive().to_string_lossy();
-    let mark = folder.join("imported").join(image.archive().file_name().unwrap_or_default());
-    if !mark.exists() {
-        let arguments =
-            ["--address", CONTAINERD_SOCKET, "--namespace", "k8s.io", "images", "import", &archive];
-        execute(holder, "ctr", &arguments).await?;
-        make_folder(&folder.join("imported"))?;
-        write(&mark, "")?;
-    }
-    Ok(())
-}
-
-async fn execute(holder: &Daemon, program: &str, arguments: &[&str]) -> Result<String, ClusterError> {
-    let (holder, program) = (holder.identity(), program.to_owned());
-    let arguments: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
-    blocking(move || run_inside(holder, program, arguments)).await
-}
-
-fn enter_and_run(holder: &Daemon, program: &str, arguments: &[&str]) -> Result<String, ClusterError> {
-    let arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
-    run_inside(holder.identity(), program.to_owned(), arguments)
-}
-
-fn run_inside(
-    holder: crate::process::Identity,
-    program: String,
-    arguments: Vec<String>,
-) -> Result<String, ClusterError> {
-    let thread = std::thread::spawn(move || {
-        node_spaces::enter(holder)?;
-        let mut command = Command::new(program);
-        command.args(arguments).env("PATH", places::search_path());
-        Ok(command::finish(command)?)
-    });
-    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-}
-
 fn not_up(daemon: &Daemon, source: crate::eventually::Overdue) -> ClusterError {
     ClusterError::NotUp { name: daemon.name().to_owned(), last_words: daemon.last_words(), source }
-}
-
-fn make_folder(path: &Path) -> Result<(), ClusterError> {
-    fs::create_dir_all(path).map_err(at(path))
-}
-
-fn write(path: &Path, text: &str) -> Result<(), ClusterError> {
-    fs::write(path, text).map_err(at(path))
-}
-
-fn at(path: &Path) -> impl Fn(io::Error) -> ClusterError {
-    move |source| ClusterError::File { path: path.to_owned(), source }
 }

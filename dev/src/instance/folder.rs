@@ -96,16 +96,18 @@ pub(super) fn create(purpose: &str, owner: Owner) -> Result<RunningInstance, Ins
     settle(name, owner)
 }
 
-/// The folder of the instance of this name that outlives its starter, made when it is not there.
-pub(super) fn open(name: &str) -> Result<RunningInstance, InstanceError> {
+/// The folder of the instance of this name that outlives its starter, made when it is not there, and the lock of whoever
+/// works on it.
+pub(super) fn open(name: &str) -> Result<(RunningInstance, Lock), InstanceError> {
     check_name(name)?;
     let _lock = lock_machine()?;
+    let work = Lock::try_acquire(&lock_path(name))?.ok_or_else(|| InstanceError::Busy(name.to_owned()))?;
     match find(name) {
-        None => settle(name.to_owned(), Owner::Nobody),
+        None => Ok((settle(name.to_owned(), Owner::Nobody)?, work)),
         Some(RunningInstance { owner: Owner::Process(owner), .. }) => {
             Err(InstanceError::Owned { name: name.to_owned(), pid: owner.pid() })
         }
-        Some(found) => Ok(found),
+        Some(found) => Ok((found, work)),
     }
 }
 
