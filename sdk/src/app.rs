@@ -12,6 +12,7 @@ use berth_runtime::notify;
 use berth_runtime::shutdown::Shutdown;
 use berth_runtime::tasks::TaskGroup;
 use berth_runtime::telemetry;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing::{info, warn};
 
 use crate::config::Settings;
@@ -26,9 +27,11 @@ const GRACE: Duration = Duration::from_secs(3);
 /// # Errors
 /// When it cannot start with these settings, or a part of it fails.
 pub async fn run(settings: Settings) -> anyhow::Result<()> {
-    settings.check()?;
+    // With a context: the outermost of anyhow's errors hides its type, and the exit code depends on it.
+    settings.check().context("could not start")?;
     telemetry::init(&settings.log)?;
     let shutdown = Shutdown::on_signals()?;
+    raise_file_limit();
     let mut metrics = Metrics::new("berth-sdk", env!("CARGO_PKG_VERSION"));
     let counted = SdkMetrics::register(&mut metrics.subsystem("sdk"));
     let metrics = Arc::new(metrics);
@@ -59,6 +62,14 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     }
     tasks.join(GRACE).await?;
     Ok(())
+}
+
+/// Lets this process open as many files as it may ever: a node full of games has thousands of connections.
+fn raise_file_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
+        warn!(error = %error, limit = limit.current, "the limit of open files stays as it is");
+    }
 }
 
 /// A number that no other process of this machine has had: the kernel's own random UUID.

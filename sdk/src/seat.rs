@@ -93,6 +93,10 @@ impl Seat {
     /// The game asks for something. Waits for the introduction, and for nothing else.
     pub(crate) async fn ask(&self, request: Request) -> Result<(), Refusal> {
         self.game_server().await?;
+        // Nobody would hear of what is promised from here on.
+        if self.gone.is_cancelled() {
+            return Err(Refusal::Gone);
+        }
         self.step(|session, now| session.ask(request, now))
     }
 

@@ -24,6 +24,11 @@ use crate::metrics::{OpenConnection, ServeMetrics, Transport};
 const MOST_CONNECTIONS: usize = 256;
 /// Calls under way on one connection.
 const MOST_CALLS: u32 = 256;
+/// Bytes that a client may send ahead on one call, and on one connection.
+const STREAM_WINDOW: u32 = 64 * 1024;
+const CONNECTION_WINDOW: u32 = 256 * 1024;
+/// Bytes that wait for a client to read them, on one call.
+const SEND_BUFFER: usize = 64 * 1024;
 /// How long a connection may take to end once its server is gone: open streams end by themselves before that.
 const FAREWELL: Duration = Duration::from_secs(1);
 /// The wait after an accept that failed for want of files or memory.
@@ -118,6 +123,9 @@ async fn serve_grpc(
 ) -> hyper::Result<()> {
     let connection = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
         .max_concurrent_streams(MOST_CALLS)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_send_buf_size(SEND_BUFFER)
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(routes));
     let mut connection = std::pin::pin!(connection);
     tokio::select! {

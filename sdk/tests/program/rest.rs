@@ -200,12 +200,12 @@ async fn a_stream_of_pings_may_stay_open() {
 async fn line(stream: &mut BufReader<TcpStream>) -> Value {
     // One line comes in one chunk: its length, itself, an end of line.
     let mut length = String::new();
-    within("the length of a chunk", stream.read_line(&mut length)).await.unwrap();
+    within("the length of a chunk", stream.read_line(&mut length)).await.expect("reads");
     let length = usize::from_str_radix(length.trim(), 16).unwrap_or_else(|_| panic!("{length:?}"));
     let mut chunk = vec![0; length + 2];
-    within("a chunk", stream.read_exact(&mut chunk)).await.unwrap();
+    within("a chunk", stream.read_exact(&mut chunk)).await.expect("reads");
     assert_eq!(chunk[length - 1], b'\n');
-    serde_json::from_slice(&chunk).unwrap()
+    serde_json::from_slice(&chunk).expect("a line is JSON")
 }
 
 #[tokio::test]
