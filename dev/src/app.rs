@@ -5,7 +5,9 @@ use std::process::{Command as Process, ExitCode};
 
 use anyhow::Context;
 use berth_dev::install::{self, Berth, BerthOptions};
-use berth_dev::{Binaries, Cluster, ClusterOptions, Instance, Owner, instances, machine, packages};
+use berth_dev::{
+    Binaries, Cluster, ClusterOptions, Instance, NodeIndex, Owner, instances, machine, packages,
+};
 use clap::Subcommand;
 use tracing_subscriber::EnvFilter;
 
@@ -26,8 +28,8 @@ enum Action {
     /// stopped.
     Run {
         /// How many nodes it has.
-        #[arg(long, env = "BERTH_DEV_NODES", default_value_t = 2)]
-        nodes: usize,
+        #[arg(long, env = "BERTH_DEV_NODES", default_value_t = 2, value_parser = node_count())]
+        nodes: u8,
         /// Folder of Berth's programs; that of this one if not given
         #[arg(long, env = "BERTH_DEV_PROGRAMS")]
         programs: Option<PathBuf>,
@@ -37,8 +39,8 @@ enum Action {
     /// Start a cluster, or what does not run of it.
     Up {
         /// How many nodes it has.
-        #[arg(long, env = "BERTH_DEV_NODES", default_value_t = 2)]
-        nodes: usize,
+        #[arg(long, env = "BERTH_DEV_NODES", default_value_t = 2, value_parser = node_count())]
+        nodes: u8,
     },
     /// Take the cluster down and leave nothing of it.
     Down,
@@ -52,6 +54,10 @@ enum Action {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+}
+
+fn node_count() -> clap::builder::RangedI64ValueParser<u8> {
+    clap::value_parser!(u8).range(1..=i64::from(NodeIndex::MOST))
 }
 
 /// Warnings, unless `RUST_LOG` asks for more.
@@ -96,15 +102,15 @@ fn prepare() -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn up(name: &str, nodes: usize) -> anyhow::Result<Cluster> {
+async fn up(name: &str, nodes: u8) -> anyhow::Result<Cluster> {
     prepare()?;
     let instance = Instance::open(name)?;
-    Cluster::start_in(&instance, ClusterOptions { nodes, ..ClusterOptions::default() })
+    Cluster::start_in(&instance, ClusterOptions { nodes: nodes.into(), ..ClusterOptions::default() })
         .await
         .context("could not start the cluster")
 }
 
-async fn first_run(name: &str, nodes: usize, programs: Option<PathBuf>) -> anyhow::Result<()> {
+async fn first_run(name: &str, nodes: u8, programs: Option<PathBuf>) -> anyhow::Result<()> {
     let options = BerthOptions::default();
     let options = BerthOptions { programs: programs.unwrap_or_else(|| options.programs.clone()), ..options };
     let cluster = up(name, nodes).await?;
@@ -152,11 +158,14 @@ fn status() {
 
 fn kubectl(name: &str, arguments: &[String]) -> anyhow::Result<ExitCode> {
     let instance = instances().into_iter().find(|instance| instance.name == name);
-    let instance = instance.with_context(|| format!("the cluster {name} is not up"))?;
+    let kubeconfig =
+        instance.map(|instance| instance.folder.join("kubeconfig")).filter(|path| path.is_file());
+    let kubeconfig =
+        kubeconfig.with_context(|| format!("the cluster {name} is not up: start it with `make run`"))?;
     let binaries = Binaries::ensure(&mut say)?;
     let status = Process::new(binaries.kubectl())
         .args(arguments)
-        .env("KUBECONFIG", instance.folder.join("kubeconfig"))
+        .env("KUBECONFIG", kubeconfig)
         .status()
         .context("could not run kubectl")?;
     Ok(status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from))
