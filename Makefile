@@ -6,7 +6,7 @@ export BERTH_CACHE
 export CARGO_TARGET_DIR ?= $(BERTH_CACHE)/target
 
 CARGO ?= cargo
-DEV = $(CARGO) run --quiet --package berth-dev --
+DEV = $(CARGO) run --quiet --package berth-dev --bin berth-dev --
 
 .PHONY: help run down status test check format generate clean
 
