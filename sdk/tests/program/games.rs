@@ -108,10 +108,7 @@ async fn silence_and_its_end_are_told() {
     let game = link.open("u1", 1).await;
     let mut client = client(&game).await;
     link.send(&ToSdk::Started { uid: uid("u1"), ago: Duration::ZERO }, &[]).await;
-    let ToAgent::Pings { pulse: Pulse::Silent { missed }, .. } = link.next().await else {
-        panic!("no silence")
-    };
-    assert!(missed >= 2, "{missed}");
+    assert!(matches!(link.next().await, ToAgent::Pings { pulse: Pulse::Silent { missed: 1 }, .. }));
     client.health(tokio_stream::iter([Empty {}])).await.unwrap();
     assert!(matches!(link.next().await, ToAgent::Pings { pulse: Pulse::Alive, .. }));
 }
