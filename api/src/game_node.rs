@@ -44,7 +44,7 @@ pub struct DrainOrder {
 }
 
 /// Where a node is in its life.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum NodePhase {
     /// The agent has started and does not yet take servers.
     #[default]

@@ -1,2 +1,7 @@
-//! Placeholder.
-fn main() {}
+//! The program `berth-brain`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    berth_runtime::exit::run(berth_brain::run)
+}

@@ -1,0 +1,127 @@
+//! The composition root: clients, channels, and the order of start and stop.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use berth_runtime::CancellationToken;
+use berth_runtime::admin::Admin;
+use berth_runtime::error::BoxError;
+use berth_runtime::health::{Condition, Readiness};
+use berth_runtime::kube_client::{client, require_version};
+use berth_runtime::metrics::Metrics;
+use berth_runtime::shutdown::Shutdown;
+use berth_runtime::tasks::TaskGroup;
+use berth_runtime::{notify, telemetry};
+use tokio::sync::Notify;
+use tracing::info;
+
+use crate::announce::{AnnounceMetrics, Announcer};
+use crate::config::Settings;
+use crate::fleet::FleetMetrics;
+use crate::game_server_set::SetMetrics;
+use crate::leader::{Keeper, LeaderMetrics};
+use crate::placement::PlacementMetrics;
+use crate::resources;
+use crate::session::Sessions;
+use crate::stores::{StoreMetrics, Stores, World, watch_cluster};
+use crate::writes::{WriteMetrics, Writer};
+
+/// How long all tasks may take to end: the last turns, and giving the lease back.
+const GRACE: Duration = Duration::from_secs(15);
+/// The oldest Kubernetes whose custom resources have selectable fields.
+const KUBERNETES: (u32, u32) = (1, 32);
+
+/// Why the program ended otherwise than asked.
+pub type RunError = BoxError;
+
+/// Runs the brain until it is asked to stop.
+///
+/// # Errors
+/// When it cannot start, or a part of it failed.
+pub async fn run(settings: Settings) -> Result<(), RunError> {
+    start(settings).await.map_err(RunError::from)
+}
+
+async fn start(settings: Settings) -> anyhow::Result<()> {
+    telemetry::init(&settings.log)?;
+    let version = env!("CARGO_PKG_VERSION");
+    let client = client(&settings.kube, &format!("berth-brain/{version}")).await?;
+    require_version(&client, KUBERNETES.0, KUBERNETES.1).await?;
+    resources::require(&client).await?;
+
+    let mut metrics = Metrics::new("berth-brain", version);
+    let readiness = Readiness::new();
+    let identity = identity();
+    let world = World::new(settings.node_reserve);
+    let stores = Arc::new(Stores::new(world, StoreMetrics::register(&mut metrics)));
+    let lease_changed = Arc::new(Notify::new());
+    let (keeper, authority) = Keeper::new(
+        client.clone(),
+        identity.clone(),
+        settings.lease_duration,
+        Arc::clone(&lease_changed),
+        LeaderMetrics::register(&mut metrics),
+    );
+    let announce_metrics = AnnounceMetrics::register(&mut metrics);
+    let (announcer, crier) = Announcer::new(client.clone(), identity.clone(), announce_metrics);
+    let writer = Writer::new(client.clone(), authority.clone(), WriteMetrics::register(&mut metrics));
+    // Not a child of the stop: the lease is given back when the last leadership is over.
+    let release = CancellationToken::new();
+    let sessions = Sessions {
+        client: client.clone(),
+        stores: Arc::clone(&stores),
+        authority,
+        writer,
+        announcer,
+        batches: settings.batches.clone(),
+        fleets: FleetMetrics::register(&mut metrics),
+        sets: SetMetrics::register(&mut metrics),
+        placement: PlacementMetrics::register(&mut metrics),
+        release: release.clone(),
+    };
+    let metrics = Arc::new(metrics);
+
+    let group = TaskGroup::new(Shutdown::on_signals()?.token());
+    let stop = group.token();
+    if let Some(address) = settings.admin_address {
+        let admin = Admin::bind(address).await?;
+        info!(address = %admin.address(), "admin endpoint");
+        group.spawn("admin", admin.serve(readiness.clone(), Arc::clone(&metrics), stop.clone()));
+    }
+    watch_cluster(&group, &client, &stores, lease_changed);
+    group.spawn("leader lease", keeper.run(release));
+    group.spawn("events", crier.run(stop.clone()));
+    group.spawn("leadership", sessions.run(stop.clone()));
+    group.spawn("readiness", tell_ready(stores, readiness.condition("nodes"), stop.clone()));
+    group.spawn("watchdog", notify::keep_watchdog(|| true, stop));
+    info!(identity, version, "started");
+    let ended = group.join(GRACE).await;
+    notify::stopping()?;
+    ended.context("a part of the brain failed")
+}
+
+/// A standby that knows the nodes is as ready as the leader is.
+async fn tell_ready(
+    stores: Arc<Stores>,
+    condition: Condition,
+    stop: CancellationToken,
+) -> Result<(), notify::NotifyError> {
+    tokio::select! {
+        biased;
+        () = stop.cancelled() => return Ok(()),
+        () = stores.cluster_listed() => {}
+    }
+    condition.set(true);
+    notify::ready()?;
+    stop.cancelled().await;
+    Ok(())
+}
+
+/// Who we are to other brains: the host, for people, and a number of this process, since a host may run several.
+fn identity() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let host = host.trim();
+    let host = if host.is_empty() { "brain" } else { host };
+    format!("{host}-{:016x}", rand::random::<u64>())
+}

@@ -1,0 +1,113 @@
+//! Settings: flags with environment twins, parsed once.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use berth_api::game_node::Room;
+use berth_api::quantity::Quantity;
+use berth_runtime::kube_client::KubeSettings;
+use berth_runtime::telemetry::LogSettings;
+use clap::Parser;
+
+/// The cluster brain of Berth: Fleets, sets, and the placing of game servers on nodes
+#[derive(Clone, Debug, Parser)]
+#[command(name = "berth-brain", version)]
+pub struct Settings {
+    /// Where the API server is
+    #[command(flatten)]
+    pub kube: KubeSettings,
+    /// How to log
+    #[command(flatten)]
+    pub log: LogSettings,
+    /// Address for /livez, /readyz and /metrics; without it there is no such endpoint
+    #[arg(long, env = "BERTH_ADMIN_ADDRESS")]
+    pub admin_address: Option<SocketAddr>,
+    /// How long this brain leads without renewing its lease, and so how long another waits when it is gone
+    #[arg(long, env = "BERTH_LEASE_DURATION", default_value = "2s", value_parser = lease_duration)]
+    pub lease_duration: Duration,
+    /// Processor time and memory kept free on every node beside what its agent keeps, as cpu=100m,memory=128Mi
+    #[arg(long, env = "BERTH_NODE_RESERVE", default_value = "", value_parser = reserve)]
+    pub node_reserve: Room,
+    /// How the sets work
+    #[command(flatten)]
+    pub batches: BatchSettings,
+}
+
+/// How many servers a set makes and removes at once.
+#[derive(Clone, Debug, clap::Args)]
+pub struct BatchSettings {
+    /// Game servers of one set that are created at the same time
+    #[arg(long, env = "MAX_CREATION_PARALLELISM", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub max_creation_parallelism: u32,
+    /// Game servers that a set creates before it looks again
+    #[arg(long, env = "MAX_GAME_SERVER_CREATIONS_PER_BATCH", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub max_game_server_creations_per_batch: u32,
+    /// Game servers of one set that are removed at the same time
+    #[arg(long, env = "MAX_DELETION_PARALLELISM", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub max_deletion_parallelism: u32,
+    /// Game servers that a set removes before it looks again
+    #[arg(long, env = "MAX_GAME_SERVER_DELETIONS_PER_BATCH", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub max_game_server_deletions_per_batch: u32,
+    /// Game servers of one set that may be on their way to Ready at the same time
+    #[arg(long, env = "MAX_POD_PENDING_COUNT", default_value_t = 5000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub max_pod_pending_count: u32,
+}
+
+fn lease_duration(text: &str) -> Result<Duration, String> {
+    let limits = Duration::from_secs(1)..=Duration::from_secs(60);
+    let signed: jiff::SignedDuration = text.parse().map_err(|error| format!("{error}; try 2s"))?;
+    Duration::try_from(signed)
+        .ok()
+        .filter(|duration| limits.contains(duration))
+        .ok_or_else(|| "must lie between 1s and 60s".to_owned())
+}
+
+fn reserve(text: &str) -> Result<Room, String> {
+    let mut room = Room::default();
+    for part in text.split(',').filter(|part| !part.trim().is_empty()) {
+        let (name, amount) = part.split_once('=').ok_or("must look like cpu=100m,memory=128Mi")?;
+        let amount = Quantity::parse(amount).ok_or_else(|| format!("{amount:?} is not a quantity"))?;
+        match name.trim() {
+            "cpu" => room.milli_cpu = amount.as_milli(),
+            "memory" => room.memory_bytes = amount.as_whole(),
+            other => return Err(format!("{other:?} is neither cpu nor memory")),
+        }
+    }
+    Ok(room)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_are_those_of_the_documentation() {
+        let settings = Settings::try_parse_from(["berth-brain"]).unwrap();
+        assert_eq!(settings.lease_duration, Duration::from_secs(2));
+        assert_eq!(settings.batches.max_creation_parallelism, 16);
+        assert_eq!(settings.node_reserve, Room::default());
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        for arguments in [
+            ["--lease-duration", "0s"],
+            ["--lease-duration", "two"],
+            ["--lease-duration", "61s"],
+            ["--node-reserve", "cpu"],
+            ["--node-reserve", "disk=1"],
+            ["--node-reserve", "cpu=many"],
+            ["--max-creation-parallelism", "0"],
+            ["--admin-address", "8080"],
+        ] {
+            let all = ["berth-brain"].into_iter().chain(arguments);
+            assert!(Settings::try_parse_from(all).is_err(), "{arguments:?}");
+        }
+    }
+
+    #[test]
+    fn a_reserve_is_read() {
+        let room = Room { milli_cpu: 100, memory_bytes: 128 * 1024 * 1024, pods: 0 };
+        assert_eq!(reserve("cpu=100m,memory=128Mi"), Ok(room));
+    }
+}

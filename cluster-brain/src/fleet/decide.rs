@@ -1,0 +1,137 @@
+//! How many servers each set of a Fleet shall have. Pure.
+//!
+//! Promises, whatever is seen: no number is negative, an old set never grows, sessions are never counted away, and a
+//! Fleet that is settled decides nothing new. Old servers go only as far as new ones can be allocated in their place.
+
+use super::steps::Step;
+
+/// How a new template replaces the old one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Strategy {
+    Recreate,
+    RollingUpdate { surge: Step, unavailable: Step },
+}
+
+/// One set as it is seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct SetSeen {
+    /// Servers it shall have.
+    pub(super) wanted: i32,
+    /// Servers it has that are not being deleted.
+    pub(super) replicas: i32,
+    pub(super) ready: i32,
+    pub(super) reserved: i32,
+    pub(super) allocated: i32,
+    /// Servers being deleted.
+    pub(super) shutdown: i32,
+}
+
+impl SetSeen {
+    /// Servers that are, or could be, in use.
+    fn up(&self) -> i32 {
+        self.ready + self.reserved + self.allocated
+    }
+
+    fn sessions(&self) -> i32 {
+        self.reserved + self.allocated
+    }
+
+    /// It has what it shall have, or as few as sessions allow. Waiting for sessions to end would hold up the rest.
+    fn is_settled(&self) -> bool {
+        self.replicas == self.wanted || (self.replicas > self.wanted && self.replicas <= self.sessions())
+    }
+}
+
+/// How many servers each set shall have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Rollout {
+    pub(super) active: i32,
+    /// In the order of the old sets.
+    pub(super) rest: Vec<i32>,
+}
+
+/// How many servers each set shall have. `active` is empty for a set that is yet to be made.
+pub(super) fn roll(wanted: i32, strategy: Strategy, active: SetSeen, rest: &[SetSeen]) -> Rollout {
+    let wanted = wanted.max(0);
+    let sum = |of: fn(&SetSeen) -> i32| rest.iter().map(of).fold(0_i32, i32::saturating_add);
+    let kept: Vec<i32> = rest.iter().map(|set| set.wanted.max(0)).collect();
+    let without = |sessions: i32| wanted.saturating_sub(sessions).max(0);
+    if rest.is_empty() {
+        return Rollout { active: wanted, rest: kept };
+    }
+    if kept.iter().all(|wanted| *wanted == 0) {
+        return Rollout { active: without(sum(SetSeen::sessions)), rest: kept };
+    }
+    match strategy {
+        Strategy::Recreate => {
+            Rollout { active: without(sum(|set| set.allocated)), rest: vec![0; rest.len()] }
+        }
+        Strategy::RollingUpdate { surge, unavailable } => Rollout {
+            active: grow(wanted, surge, &active, rest),
+            rest: shrink(wanted, unavailable, &active, rest),
+        },
+    }
+}
+
+/// The active set grows within what surge allows beside the old sets.
+fn grow(wanted: i32, surge: Step, active: &SetSeen, rest: &[SetSeen]) -> i32 {
+    let allocated: i32 = rest.iter().map(|set| set.allocated).sum();
+    // What sessions on old sets leave; never less than none, however many there are.
+    let most = wanted.saturating_sub(allocated).max(0);
+    let now = active.wanted.max(0);
+    if !active.is_settled() || now >= most {
+        return now.min(most);
+    }
+    let limit = wanted.saturating_add(surge.up(wanted));
+    let next = now.saturating_add(surge.up(wanted)).min(wanted);
+    let total = rest.iter().map(|set| set.replicas).sum::<i32>().saturating_add(next);
+    let next = next - total.saturating_sub(limit).max(0);
+    // Where there is no room beside the old sets, what is there stays.
+    next.min(most).max(now.min(most))
+}
+
+/// The old sets shrink within what may be unavailable.
+fn shrink(wanted: i32, unavailable: Step, active: &SetSeen, rest: &[SetSeen]) -> Vec<i32> {
+    let mut next: Vec<i32> = rest.iter().map(|set| set.wanted.max(0)).collect();
+    // What never came up is nobody's loss: it goes first, and at once.
+    for (set, next) in rest.iter().zip(&mut next) {
+        if set.up() == 0 {
+            *next = 0;
+        }
+    }
+    let ready = rest.iter().chain([active]).map(|set| set.ready).sum::<i32>();
+    let step = unavailable.down(ready).max(1).min(wanted);
+    let fewest = (ready - step).min(wanted);
+    let coming = (active.wanted - active.up() - active.shutdown).max(0);
+
+    let mut spare = ready - fewest - coming;
+    if spare <= 0 {
+        return next;
+    }
+    for (set, next) in rest.iter().zip(&mut next) {
+        let failed = (*next - set.up()).max(0).min(spare);
+        *next -= failed;
+        spare -= failed;
+    }
+
+    // Beside the limit from what is ready now, there is one that does not move while the update goes on.
+    let floor = wanted - unavailable.down(wanted).max(1);
+    let up = rest.iter().chain([active]).map(SetSeen::up).sum::<i32>();
+    let mut budget = (ready - fewest).min((up - floor).max(0));
+    for (set, next) in rest.iter().zip(&mut next) {
+        if *next <= 0 || *next != set.wanted.max(0) || set.shutdown != 0 {
+            continue;
+        }
+        if budget <= 0 || !set.is_settled() {
+            break;
+        }
+        let step = (*next).min(budget);
+        // All that is left are sessions: no servers are lost, and none may come back.
+        *next = if set.replicas == set.allocated { 0 } else { *next - step };
+        budget -= step;
+    }
+    next
+}
+
+#[cfg(test)]
+mod tests;

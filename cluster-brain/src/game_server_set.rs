@@ -1,0 +1,12 @@
+//! Sets: as many servers of one template as wanted, never one too many, and a session never ended.
+
+mod build;
+mod count;
+mod decide;
+mod metrics;
+mod order;
+mod reconciler;
+
+pub(crate) use count::sum;
+pub(crate) use metrics::SetMetrics;
+pub(crate) use reconciler::SetReconciler;

@@ -1,0 +1,48 @@
+//! Who acts: the holder of one Lease, by its own monotonic clock and with a margin.
+//!
+//! [`Authority`] is asked at the moment of every write. A lease is free when it has no holder, or when it has not changed
+//! for its whole duration while we watched it; clocks of two machines are never compared. Whoever stops gives it back.
+
+mod claim;
+mod keeper;
+mod metrics;
+
+use std::time::Duration;
+
+use berth_runtime::clock::Instant;
+use tokio::sync::watch;
+
+pub(crate) use keeper::Keeper;
+pub(crate) use metrics::LeaderMetrics;
+
+/// Until when this process may act; `None` while it does not lead.
+type Until = Option<Instant>;
+
+/// What the rest of the program asks before it writes.
+#[derive(Clone, Debug)]
+pub(crate) struct Authority(watch::Receiver<Until>);
+
+impl Authority {
+    /// How much longer we may act; `None` when we may not.
+    pub(crate) fn remaining(&self) -> Option<Duration> {
+        let left = self.0.borrow().as_ref()?.saturating_duration_since(Instant::now());
+        (!left.is_zero()).then_some(left)
+    }
+
+    /// Waits until we lead.
+    pub(crate) async fn gained(&mut self) {
+        while self.remaining().is_none() {
+            if self.0.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// Waits until we do not lead any more.
+    pub(crate) async fn lost(&mut self) {
+        while let Some(left) = self.remaining() {
+            // A renewal moves the end, and then we look again.
+            let _ = tokio::time::timeout(left, self.0.changed()).await;
+        }
+    }
+}

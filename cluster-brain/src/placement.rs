@@ -1,0 +1,24 @@
+//! Where a server goes: chosen among the nodes whose agents are live, and written together with the server.
+//!
+//! What is promised to a node is counted from the moment of the decision: room, pods and host ports, as the node's agent
+//! last said less what was handed over since. What no node can take waits, with each node's reason, and goes out as soon
+//! as something fits. What nobody has placed yet, and development servers, belong to this part alone.
+
+mod birth;
+mod decide;
+mod gone;
+mod metrics;
+mod needs;
+mod nodes;
+mod place;
+mod reconciler;
+mod selection;
+
+pub(crate) use birth::{Birth, VERSION, first_status, hand_over_annotations, with_container};
+pub(crate) use metrics::PlacementMetrics;
+pub(crate) use needs::Needs;
+#[cfg(test)]
+pub(crate) use nodes::NodeView;
+pub(crate) use nodes::views;
+pub(crate) use place::{Request, place};
+pub(crate) use reconciler::PlacementReconciler;

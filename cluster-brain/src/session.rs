@@ -1,0 +1,105 @@
+//! One leadership: fresh lists, then the reconcilers, until it ends.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use berth_runtime::CancellationToken;
+use berth_runtime::tasks::{TaskError, TaskGroup};
+use kube::Client;
+use tracing::info;
+
+use crate::announce::Announcer;
+use crate::config::BatchSettings;
+use crate::fleet::{FleetMetrics, FleetReconciler};
+use crate::game_server_set::{SetMetrics, SetReconciler};
+use crate::leader::Authority;
+use crate::placement::{PlacementMetrics, PlacementReconciler};
+use crate::stores::{Stores, watch_objects};
+use crate::writes::Writer;
+
+/// How long turns may go on once a leadership is over: one call, and a little.
+const GRACE: Duration = Duration::from_secs(12);
+
+/// What every leadership is made of.
+pub(crate) struct Sessions {
+    pub(crate) client: Client,
+    pub(crate) stores: Arc<Stores>,
+    pub(crate) authority: Authority,
+    pub(crate) writer: Writer,
+    pub(crate) announcer: Announcer,
+    pub(crate) batches: BatchSettings,
+    pub(crate) fleets: FleetMetrics,
+    pub(crate) sets: SetMetrics,
+    pub(crate) placement: PlacementMetrics,
+    /// Cancelled when the last leadership is over, so that the lease is given back after the last write.
+    pub(crate) release: CancellationToken,
+}
+
+impl Sessions {
+    /// Leads whenever we may, until `stop`.
+    pub(crate) async fn run(self, stop: CancellationToken) -> Result<(), TaskError> {
+        let _release = self.release.clone().drop_guard();
+        let mut authority = self.authority.clone();
+        loop {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return Ok(()),
+                () = authority.gained() => {}
+            }
+            let group = self.begin(&stop);
+            let token = group.token();
+            tokio::select! {
+                biased;
+                // Also when a task of the group has failed.
+                () = token.cancelled() => {}
+                () = authority.lost() => token.cancel(),
+            }
+            group.join(GRACE).await?;
+            self.stores.forget_objects();
+            info!("what a leader knows is forgotten");
+        }
+    }
+
+    fn begin(&self, stop: &CancellationToken) -> TaskGroup {
+        let group = TaskGroup::new(stop.child_token());
+        watch_objects(&group, &self.client, &self.stores);
+        let fleets = FleetReconciler {
+            stores: Arc::clone(&self.stores),
+            writer: self.writer.clone(),
+            announcer: self.announcer.clone(),
+            metrics: self.fleets.clone(),
+        };
+        let sets = SetReconciler {
+            stores: Arc::clone(&self.stores),
+            writer: self.writer.clone(),
+            announcer: self.announcer.clone(),
+            metrics: self.sets.clone(),
+            settings: self.batches.clone(),
+        };
+        let placement = PlacementReconciler::new(
+            Arc::clone(&self.stores),
+            self.writer.clone(),
+            self.announcer.clone(),
+            self.placement.clone(),
+        );
+        let token = group.token();
+        group
+            .spawn("fleets", after_lists(Arc::clone(&self.stores), token.clone(), fleets.run(token.clone())));
+        group.spawn("sets", after_lists(Arc::clone(&self.stores), token.clone(), sets.run(token.clone())));
+        group.spawn("placement", after_lists(Arc::clone(&self.stores), token.clone(), placement.run(token)));
+        group
+    }
+}
+
+/// Nobody decides anything on half a picture.
+async fn after_lists<E>(
+    stores: Arc<Stores>,
+    stop: CancellationToken,
+    work: impl Future<Output = Result<(), E>>,
+) -> Result<(), E> {
+    tokio::select! {
+        biased;
+        () = stop.cancelled() => Ok(()),
+        () = stores.all_listed() => work.await,
+    }
+}

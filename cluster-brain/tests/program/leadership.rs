@@ -1,0 +1,90 @@
+//! Several brains, and brains that die.
+
+use std::time::{Duration, Instant};
+
+use berth_api::names::{BRAIN_LEASE, SYSTEM_NAMESPACE};
+use berth_dev::{Daemon, eventually};
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::Api;
+use serde_json::json;
+
+use crate::agent::Manner;
+use crate::cluster::{Cluster, LIMIT};
+use crate::truth::Truth;
+
+/// Waits until somebody else than `not` leads, and gives who, and the number of changes so far.
+async fn leader(cluster: &Cluster, not: &str) -> (String, i32) {
+    let leases = Api::<Lease>::namespaced(cluster.client.clone(), SYSTEM_NAMESPACE);
+    eventually(LIMIT, format!("a leader other than {not:?}"), async || {
+        let lease = leases.get(BRAIN_LEASE).await.map_err(|error| error.to_string())?;
+        let spec = lease.spec.unwrap_or_default();
+        let holder = spec.holder_identity.unwrap_or_default();
+        if holder.is_empty() || holder == not {
+            return Err(format!("held by {holder:?}"));
+        }
+        Ok((holder, spec.lease_transitions.unwrap_or(0)))
+    })
+    .await
+    .expect("a leader")
+}
+
+/// The brain that says in its log that it leads.
+fn leading(brains: &[Daemon]) -> Vec<usize> {
+    let leads = |brain: &Daemon| {
+        let log = std::fs::read_to_string(brain.log()).unwrap_or_default();
+        log.lines().any(|line| line.contains("leader::keeper: leading"))
+    };
+    (0..brains.len()).filter(|index| leads(&brains[*index])).collect()
+}
+
+#[tokio::test]
+async fn one_of_two_leads_and_the_other_takes_over() {
+    let cluster = Cluster::start().await;
+    let _agent = cluster.agent("n1", Manner::default()).await;
+    let brains = [cluster.brain("brain-a"), cluster.brain("brain-b")];
+    let (first, _) = leader(&cluster, "").await;
+    cluster.create_fleet("lobby", 5, json!({})).await;
+    cluster.wait_for_ready("lobby", 5).await;
+    let leaders = leading(&brains);
+    assert_eq!(leaders.len(), 1, "one leads");
+    let (leading, standby) = (&brains[leaders[0]], &brains[1 - leaders[0]]);
+
+    // A clean stop gives the lease back.
+    let stopped = leading.terminate(LIMIT).await.expect("an end");
+    assert!(stopped.is_none_or(|status| status.success()), "{stopped:?}\n{}", leading.last_words());
+    let given_back = Instant::now();
+    let (second, _) = leader(&cluster, &first).await;
+    assert!(given_back.elapsed() < Duration::from_secs(2), "at once: {:?}", given_back.elapsed());
+    cluster.change_fleet("lobby", json!({ "replicas": 8 })).await;
+    cluster.wait_for_ready("lobby", 8).await;
+
+    // One that dies is waited for as long as its lease lasts.
+    leading.start_again().expect("a brain again");
+    standby.kill().await.expect("a dead brain");
+    leader(&cluster, &second).await;
+    cluster.change_fleet("lobby", json!({ "replicas": 3 })).await;
+    cluster.wait_for_ready("lobby", 3).await;
+}
+
+#[tokio::test]
+async fn a_brain_that_is_killed_again_and_again_makes_not_one_too_many() {
+    let cluster = Cluster::start().await;
+    let _agents =
+        [cluster.agent("n1", Manner::default()).await, cluster.agent("n2", Manner::default()).await];
+    let brain = cluster.brain("brain");
+    let truth = Truth::watch(&cluster);
+    let (mut holder, _) = leader(&cluster, "").await;
+    cluster.create_fleet("lobby", 300, json!({})).await;
+    for count in [20, 90, 170, 260] {
+        eventually(LIMIT, format!("{count} servers"), async || {
+            let ever = truth.seen().ever.len();
+            if ever >= count { Ok(()) } else { Err(format!("{ever} servers")) }
+        })
+        .await
+        .expect("servers on their way");
+        brain.restart().await.expect("a brain killed and started");
+        (holder, _) = leader(&cluster, &holder).await;
+    }
+    cluster.wait_for_ready("lobby", 300).await;
+    assert_eq!(truth.seen().ever.len(), 300);
+}

@@ -1,0 +1,9 @@
+//! `berth-brain` as a program, on a real API server. The tests play the agents: they hold leases, describe nodes, and move
+//! servers through their states as an agent would.
+
+mod agent;
+mod cluster;
+mod fleets;
+mod leadership;
+mod placement;
+mod truth;
