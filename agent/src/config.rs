@@ -145,11 +145,7 @@ impl LeaseTiming {
 
 impl Default for LeaseTiming {
     fn default() -> Self {
-        Self {
-            duration: node_lease::DURATION,
-            renewal: node_lease::RENEWAL,
-            margin: node_lease::MARGIN,
-        }
+        Self { duration: node_lease::DURATION, renewal: node_lease::RENEWAL, margin: node_lease::MARGIN }
     }
 }
 
@@ -200,9 +196,10 @@ impl TryFrom<Flags> for Settings {
             }
         }
         let boot_id = match flags.boot_id {
-            Some(given) => BootIdSource::Given(boot_id(&given).map_err(|what| {
-                BadConfiguration::new(format!("--boot-id is {given:?}; it {what}"))
-            })?),
+            Some(given) => BootIdSource::Given(
+                boot_id(&given)
+                    .map_err(|what| BadConfiguration::new(format!("--boot-id is {given:?}; it {what}")))?,
+            ),
             None => BootIdSource::File(flags.boot_id_file),
         };
         Ok(Self {
@@ -229,7 +226,8 @@ impl TryFrom<Flags> for Settings {
 fn node_name(given: Option<String>) -> Result<String, BadConfiguration> {
     // The usual name of the variable in DaemonSets, beside our own.
     let name = given.or_else(|| std::env::var("NODE_NAME").ok()).unwrap_or_default();
-    let allowed = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || "-.".contains(letter);
+    let allowed =
+        |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || "-.".contains(letter);
     if name.is_empty() {
         return Err(BadConfiguration::new("--node-name is missing; set it, BERTH_NODE_NAME or NODE_NAME"));
     }
@@ -283,9 +281,9 @@ fn port_range(text: &str) -> Result<(String, PortRange), String> {
     let (Some(min), Some(max)) = (port(min), port(max)) else {
         return Err("both bounds must be ports, 1 to 65535".to_owned());
     };
-    PortRange::new(min, max).map(|range| (name.to_owned(), range)).ok_or_else(|| {
-        format!("its first port {min} must not be above its last port {max}")
-    })
+    PortRange::new(min, max)
+        .map(|range| (name.to_owned(), range))
+        .ok_or_else(|| format!("its first port {min} must not be above its last port {max}"))
 }
 
 fn lease_timing(
@@ -323,21 +321,21 @@ fn namespaces(given: Vec<String>) -> Result<BTreeSet<String>, BadConfiguration> 
 
 fn amount(flag: &str, text: &str) -> Result<Quantity, BadConfiguration> {
     Quantity::parse(text).filter(|amount| *amount >= Quantity::ZERO).ok_or_else(|| {
-        BadConfiguration::new(format!("{flag} is {text:?}; it must be a quantity such as 500m or 1Gi, not below 0"))
+        BadConfiguration::new(format!(
+            "{flag} is {text:?}; it must be a quantity such as 500m or 1Gi, not below 0"
+        ))
     })
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
     let end = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
-    let number: u64 = number.parse().map_err(|_| "must be a whole number with a unit, such as 10s".to_owned())?;
+    let number: u64 =
+        number.parse().map_err(|_| "must be a whole number with a unit, such as 10s".to_owned())?;
     match unit {
         "ms" => Ok(Duration::from_millis(number)),
         "s" => Ok(Duration::from_secs(number)),
-        "m" => number
-            .checked_mul(60)
-            .map(Duration::from_secs)
-            .ok_or_else(|| "is too long".to_owned()),
+        "m" => number.checked_mul(60).map(Duration::from_secs).ok_or_else(|| "is too long".to_owned()),
         _ => Err("must end in ms, s or m, such as 10s".to_owned()),
     }
 }
@@ -380,8 +378,7 @@ mod tests {
             (&["--run-dir", "run"], "absolute path"),
         ];
         for (arguments, expected) in table {
-            let arguments: Vec<&str> =
-                ["--node-name", "n"].iter().chain(arguments).copied().collect();
+            let arguments: Vec<&str> = ["--node-name", "n"].iter().chain(arguments).copied().collect();
             let error = settings(&arguments).expect_err("refused");
             assert!(error.contains(expected), "{arguments:?}: {error}");
         }

@@ -44,11 +44,7 @@ impl Identity {
 
     /// As the holder of the node lease.
     pub fn holder(&self) -> Holder {
-        Holder {
-            node: self.node.clone(),
-            boot_id: self.boot_id.clone(),
-            process_id: self.process_id.clone(),
-        }
+        Holder { node: self.node.clone(), boot_id: self.boot_id.clone(), process_id: self.process_id.clone() }
     }
 }
 

@@ -3,9 +3,16 @@
 //! `main.rs` parses and calls [`app::run`]; everything else is here, so that tests can put the parts together with a
 //! host of their own. It promises never to look at another node, and leaves what games say to `berth-sdk`.
 
+pub mod app;
 pub mod config;
+pub mod events;
 pub mod front;
+pub mod game_server;
 pub mod host;
 pub mod identity;
 pub mod lease;
+pub mod node;
+pub mod node_status;
+pub mod pods;
 pub mod ports;
+pub mod socket;

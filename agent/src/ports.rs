@@ -229,7 +229,9 @@ pub fn slots_of(ports: &[PortSpec]) -> Vec<Slot> {
         .iter()
         .filter(|port| port.policy() != berth_api::game_server::PortPolicy::None)
         .filter_map(|port| Some((port.host_port.filter(|number| *number > 0)?, port.protocol())))
-        .flat_map(|(port, protocol)| protocols_of(protocol).iter().map(move |one| Slot { port, protocol: *one }))
+        .flat_map(|(port, protocol)| {
+            protocols_of(protocol).iter().map(move |one| Slot { port, protocol: *one })
+        })
         .collect()
 }
 

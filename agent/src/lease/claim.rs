@@ -93,7 +93,13 @@ mod tests {
             ("another boot's is waited for", Some("n/a/p"), true, Duration::ZERO, wait),
             ("another node's is waited for", Some("m/b/p"), true, lasts, wait),
             ("nonsense is waited for", Some("somebody"), true, Duration::ZERO, wait),
-            ("one unchanged for so long is taken", Some("n/a/p"), false, lasts + MARGIN, Step::Take(Epoch(8))),
+            (
+                "one unchanged for so long is taken",
+                Some("n/a/p"),
+                false,
+                lasts + MARGIN,
+                Step::Take(Epoch(8)),
+            ),
             ("one given back is taken", Some(""), false, Duration::ZERO, Step::Take(Epoch(8))),
         ];
         for (name, seen, predecessor_is_dead, later, expected) in table {

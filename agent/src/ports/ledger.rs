@@ -101,7 +101,8 @@ impl Ledger {
         let start = self.next.get(name).copied().unwrap_or_default();
         let is_free =
             |slot: Slot| !self.taken.contains_key(&slot) && !mine.contains(&slot) && !is_refused(slot);
-        let found = range.round_from(start).enumerate().find(|(_, port)| both(*port).into_iter().all(is_free));
+        let found =
+            range.round_from(start).enumerate().find(|(_, port)| both(*port).into_iter().all(is_free));
         let Some((steps, port)) = found else {
             return Err(ReserveError::Exhausted { name: name.to_owned(), range });
         };
@@ -210,7 +211,9 @@ pub fn slots_of_pod(spec: &k8s_openapi::api::core::v1::PodSpec) -> Vec<Slot> {
             };
             Some((u16::try_from(number).ok().filter(|number| *number > 0)?, protocol))
         })
-        .flat_map(|(port, protocol)| protocols_of(protocol).iter().map(move |one| Slot { port, protocol: *one }))
+        .flat_map(|(port, protocol)| {
+            protocols_of(protocol).iter().map(move |one| Slot { port, protocol: *one })
+        })
         .collect()
 }
 

@@ -47,7 +47,9 @@ fn ranges_policies_and_both_protocols_come_out_in_the_specified_order() {
     let reserved = ledger.reserve(&tenant(1), &[a, b, c], |_| false).expect("reserves");
     let seen: Vec<_> = reserved
         .iter()
-        .map(|port| (port.name.as_deref().unwrap_or(""), port.host_port, port.container_port, port.protocol()))
+        .map(|port| {
+            (port.name.as_deref().unwrap_or(""), port.host_port, port.container_port, port.protocol())
+        })
         .collect();
     assert_eq!(
         seen,
@@ -69,7 +71,8 @@ fn a_static_port_is_taken_for_its_protocol_only() {
     let error = ledger.reserve(&tenant(3), &[fixed(10, PortProtocol::TcpUdp)], |_| false).expect_err("taken");
     assert!(matches!(error, ReserveError::Taken { .. }), "{error}");
     let dynamic = port("d", PortPolicy::Dynamic, PortProtocol::Udp);
-    let given = ledger.reserve(&tenant(4), std::slice::from_ref(&dynamic), |_| false).expect("the other number");
+    let given =
+        ledger.reserve(&tenant(4), std::slice::from_ref(&dynamic), |_| false).expect("the other number");
     assert_eq!(given[0].host_port, Some(11));
     let error = ledger.reserve(&tenant(5), &[dynamic], |_| false).expect_err("exhausted");
     assert_eq!(error.to_string(), "no free port in range default (10-11)");

@@ -1,0 +1,224 @@
+//! The composition root: clients, channels, tasks, and the order in which they start and stop.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use berth_api::game_node::Room;
+use berth_api::names;
+use berth_runtime::CancellationToken;
+use berth_runtime::admin::Admin;
+use berth_runtime::backoff::Backoff;
+use berth_runtime::clock::Clock;
+use berth_runtime::error::chain;
+use berth_runtime::health::Readiness;
+use berth_runtime::kube_client::{self, VersionError, require_version};
+use berth_runtime::metrics::Metrics;
+use berth_runtime::notify;
+use berth_runtime::tasks::TaskGroup;
+use kube::Client;
+use tokio::sync::watch;
+use tracing::{info, warn};
+
+use crate::config::{BootIdSource, SOCKET_NAME, Settings, boot_id};
+use crate::events::{EventMetrics, Recorder, sender};
+use crate::front::{self, FrontMetrics, FrontSettings};
+use crate::game_server::apply::{Accounts, Actor};
+use crate::game_server::supervisor::{Outlets, Supervisor};
+use crate::game_server::{Board, ServerMetrics};
+use crate::host::{Host, HostMetrics, LinuxHost, LinuxSettings};
+use crate::identity::{Identity, require_resources, wait_for_node};
+use crate::lease::keeper::Keeper;
+use crate::lease::{LeaseMetrics, lock};
+use crate::node::{NodeFacts, watcher};
+use crate::node_status::publisher::Publisher;
+use crate::node_status::{Sources, StatusMetrics};
+use crate::ports::ledger::Ledger;
+use crate::ports::{PortMetrics, Ports};
+use crate::socket::server::{self, Knowledge};
+
+/// The oldest Kubernetes that does: selectable fields of custom resources, and the node's name in a pod's token.
+const KUBERNETES: (u32, u32) = (1, 32);
+/// How long tasks may take to end.
+const GRACE: Duration = Duration::from_secs(5);
+/// Socket for `berth-sdk`, below the run folder, in a folder of its own that is all it gets to see.
+const LINK: &str = "link/sdk.sock";
+
+/// Runs the agent on this machine until asked to stop.
+///
+/// # Errors
+/// What keeps it from running.
+pub async fn run(settings: Settings, stop: CancellationToken) -> anyhow::Result<()> {
+    let mut metrics = Metrics::new(names::AGENT_MANAGER, env!("CARGO_PKG_VERSION"));
+    let boot_id = match &settings.boot_id {
+        BootIdSource::Given(given) => given.clone(),
+        BootIdSource::File(path) => read_boot_id(path)?,
+    };
+    let linux = LinuxSettings {
+        cgroup_root: settings.cgroup_root.to_string_lossy().into_owned(),
+        boot_id: Some(boot_id),
+        ..LinuxSettings::default()
+    };
+    let host = LinuxHost::start(&linux, HostMetrics::register(&mut metrics))?;
+    serve(settings, Arc::new(host), metrics, stop).await
+}
+
+/// Runs the agent on a host until asked to stop.
+///
+/// # Errors
+/// What keeps it from running.
+pub async fn serve<H: Host>(
+    settings: Settings,
+    host: Arc<H>,
+    metrics: Metrics,
+    stop: CancellationToken,
+) -> anyhow::Result<()> {
+    for folder in [&settings.run_dir, &settings.state_dir] {
+        fs::create_dir_all(folder).with_context(|| {
+            format!("could not make the folder {}; run the agent as root or choose another", folder.display())
+        })?;
+    }
+    let user_agent = concat!("berth-agent/", env!("CARGO_PKG_VERSION"));
+    let client = kube_client::client(&settings.kube, user_agent).await?;
+    wait_for_version(&client, &stop).await?;
+    require_resources(&client, &settings.node_name, &stop).await?;
+    let node = wait_for_node(&client, &settings.node_name, &stop).await?;
+    let boot_id = host.boot_id()?;
+    let identity = Identity::new(&node, boot_id);
+    info!(
+        node = %identity.node,
+        node_uid = %identity.node_uid,
+        boot_id = %identity.boot_id,
+        version = env!("CARGO_PKG_VERSION"),
+        "starting"
+    );
+    // Before the lock: a second agent of this node waits here, ready.
+    let Some(_lock) = lock::acquire(&settings.run_dir, &stop).await? else {
+        return Ok(());
+    };
+    let parts = Parts { settings, host, client, identity, node: NodeFacts::read(&node) };
+    let group = compose(parts, metrics, &stop).await?;
+    if let Err(error) = notify::ready() {
+        warn!(error = %chain(&error), "systemd");
+    }
+    let ended = group.join(GRACE).await;
+    if let Err(error) = notify::stopping() {
+        warn!(error = %chain(&error), "systemd");
+    }
+    Ok(ended?)
+}
+
+struct Parts<H> {
+    settings: Settings,
+    host: Arc<H>,
+    client: Client,
+    identity: Identity,
+    node: NodeFacts,
+}
+
+/// Puts the parts together and starts every task.
+async fn compose<H: Host>(
+    parts: Parts<H>,
+    mut metrics: Metrics,
+    stop: &CancellationToken,
+) -> anyhow::Result<TaskGroup> {
+    let Parts { settings, host, client, identity, node } = parts;
+    let group = TaskGroup::new(stop.clone());
+    let readiness = Readiness::new();
+    let limit = settings.lease.write_limit();
+
+    let lease_metrics = LeaseMetrics::register(&mut metrics.subsystem("lease"));
+    let (keeper, authority) = Keeper::new(client.clone(), &identity, settings.lease, lease_metrics);
+
+    let (node_sender, node) = watch::channel(Arc::new(node));
+    let ledger = Ledger::new(settings.port_ranges.clone(), usize::from(rand::random::<u16>()));
+    let ports = Ports::new(ledger, PortMetrics::register(&mut metrics.subsystem("ports")));
+    let event_metrics = EventMetrics::register(&mut metrics.subsystem("events"));
+    let (recorder, events) = Recorder::new(event_metrics.clone());
+    let front_settings = FrontSettings {
+        socket: settings.run_dir.join(LINK),
+        sdk_uid: Some(settings.sdk_uid),
+        node: identity.node.clone(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+    };
+    let (front, front_events, front_task) = front::new(front_settings, FrontMetrics::register(&mut metrics));
+
+    let board = Board::default();
+    let (others, others_seen) = watch::channel(Room::default());
+    let (games, games_seen) = watch::channel(Room::default());
+    let (adopted, adopted_seen) = watch::channel(false);
+    let actor = Arc::new(Actor {
+        client: client.clone(),
+        authority: authority.clone(),
+        identity: identity.clone(),
+        host,
+        ports: ports.clone(),
+        front,
+        recorder,
+        node: node.clone(),
+        board: board.clone(),
+        metrics: ServerMetrics::register(&mut metrics.subsystem("game_servers")),
+        clock: Clock::system(),
+        limit,
+        accounts: Accounts::default(),
+    });
+    let outlets = Outlets { others, games, adopted, ready: readiness.condition("adopted") };
+    let supervisor =
+        Supervisor::new(actor, settings.game_namespaces.clone(), group.spawner(), front_events, outlets);
+
+    let sources = Sources {
+        node: node.clone(),
+        ports: ports.counts(),
+        others: others_seen,
+        games: games_seen,
+        adopted: adopted_seen,
+        board: board.clone(),
+        reserve: settings.reserve,
+    };
+    let status_metrics = StatusMetrics::register(&mut metrics.subsystem("node_status"));
+    let (publisher, pictures) =
+        Publisher::new(client.clone(), &identity, authority.clone(), sources, (status_metrics, limit));
+    let knowledge = Knowledge { node: identity.node.clone(), pictures, board, authority: authority.clone() };
+    let socket = server::bind(&settings.run_dir.join(SOCKET_NAME))?;
+
+    if let Some(address) = settings.admin_address {
+        let admin = Admin::bind(address).await?;
+        group.spawn("admin", admin.serve(readiness, Arc::new(metrics), stop.clone()));
+    }
+    group.spawn("socket", server::serve(socket, knowledge, stop.clone()));
+    group.spawn("front", front_task.run(stop.clone()));
+    group.spawn("events", sender::run(client.clone(), authority, limit, events, event_metrics, stop.clone()));
+    group.spawn("node", watcher::run(client, identity.node.clone(), node_sender, stop.clone()));
+    group.spawn("node-status", publisher.run(stop.clone()));
+    group.spawn("supervisor", supervisor.run(stop.clone()));
+    group.spawn("lease", keeper.run(stop.clone()));
+    group.spawn("watchdog", notify::keep_watchdog(|| true, stop.clone()));
+    Ok(group)
+}
+
+/// Refuses an old control plane; waits for one that cannot be asked.
+async fn wait_for_version(client: &Client, stop: &CancellationToken) -> anyhow::Result<()> {
+    let mut backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(5));
+    loop {
+        match require_version(client, KUBERNETES.0, KUBERNETES.1).await {
+            Ok(()) => return Ok(()),
+            Err(error @ (VersionError::TooOld { .. } | VersionError::Unreadable { .. })) => {
+                return Err(error.into());
+            }
+            Err(error) => warn!(error = %chain(&error), "waiting for the API server"),
+        }
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => anyhow::bail!("asked to stop before the API server answered"),
+            () = tokio::time::sleep(backoff.next()) => {}
+        }
+    }
+}
+
+fn read_boot_id(path: &Path) -> anyhow::Result<String> {
+    let text = fs::read_to_string(path)
+        .with_context(|| format!("could not read the boot id from {}; set --boot-id", path.display()))?;
+    boot_id(&text).map_err(|what| anyhow::anyhow!("the boot id in {} {what}", path.display()))
+}

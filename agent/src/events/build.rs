@@ -1,0 +1,119 @@
+//! The Events themselves. Pure.
+
+use berth_api::events::EventReason;
+use berth_api::game_server::GameServer;
+use berth_api::lifecycle::State;
+use berth_api::names;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+
+/// Longest message the API server takes.
+const LONGEST_MESSAGE: usize = 1024;
+
+/// Where and when an Event is written.
+#[derive(Clone, Copy, Debug)]
+pub struct Stamp<'a> {
+    /// Name of the node.
+    pub node: &'a str,
+    /// The time.
+    pub now: Timestamp,
+    /// Chosen anew for each Event.
+    pub number: u64,
+}
+
+/// The server is on this node, with address and ports.
+pub fn scheduled(server: &GameServer, stamp: Stamp<'_>) -> Event {
+    let status = server.status.clone().unwrap_or_default();
+    let ports: Vec<String> =
+        status.ports.unwrap_or_default().iter().map(|port| port.port.to_string()).collect();
+    let ports = if ports.is_empty() { "no ports".to_owned() } else { format!("ports {}", ports.join(", ")) };
+    let message = format!("placed on {} with address {} and {ports}", stamp.node, status.address);
+    event(server, EventReason::State(State::Scheduled), message, stamp)
+}
+
+/// The server went to a state that its game asked for.
+pub fn granted(server: &GameServer, state: State, stamp: Stamp<'_>) -> Event {
+    let until = server.status.as_ref().and_then(|status| status.reserved_until.clone());
+    let message = match (state, until) {
+        (State::Reserved, Some(until)) => format!("the game asked for {state} until {until}"),
+        _ => format!("the game asked for {state}"),
+    };
+    event(server, EventReason::State(state), message, stamp)
+}
+
+/// The server went to a state by itself.
+pub fn moved(server: &GameServer, state: State, why: &str, stamp: Stamp<'_>) -> Event {
+    event(server, EventReason::State(state), why.to_owned(), stamp)
+}
+
+/// This node has handed the server back.
+pub fn handed_back(server: &GameServer, why: &str, stamp: Stamp<'_>) -> Event {
+    event(server, EventReason::HandedBack, format!("{} cannot take it: {why}", stamp.node), stamp)
+}
+
+/// Something that the game asked for was dropped.
+pub fn change_dropped(server: &GameServer, why: &str, stamp: Stamp<'_>) -> Event {
+    event(server, EventReason::ChangeDropped, why.to_owned(), stamp)
+}
+
+fn event(server: &GameServer, reason: EventReason, mut message: String, stamp: Stamp<'_>) -> Event {
+    if message.len() > LONGEST_MESSAGE {
+        let end = (0..=LONGEST_MESSAGE).rev().find(|end| message.is_char_boundary(*end)).unwrap_or(0);
+        message.truncate(end);
+    }
+    let metadata = &server.metadata;
+    let name = metadata.name.clone().unwrap_or_default();
+    let time = Time(stamp.now);
+    Event {
+        metadata: ObjectMeta {
+            name: Some(format!("{name}.{:016x}", stamp.number)),
+            namespace: metadata.namespace.clone(),
+            ..ObjectMeta::default()
+        },
+        involved_object: ObjectReference {
+            api_version: Some("agones.dev/v1".to_owned()),
+            kind: Some("GameServer".to_owned()),
+            name: Some(name),
+            namespace: metadata.namespace.clone(),
+            resource_version: metadata.resource_version.clone(),
+            uid: metadata.uid.clone(),
+            ..ObjectReference::default()
+        },
+        reason: Some(reason.as_str().to_owned()),
+        message: Some(message),
+        type_: Some(if reason.is_warning() { "Warning" } else { "Normal" }.to_owned()),
+        count: Some(1),
+        first_timestamp: Some(time.clone()),
+        last_timestamp: Some(time),
+        source: Some(EventSource {
+            component: Some(names::AGENT_MANAGER.to_owned()),
+            host: Some(stamp.node.to_owned()),
+        }),
+        reporting_component: Some(names::AGENT_MANAGER.to_owned()),
+        reporting_instance: Some(stamp.node.to_owned()),
+        ..Event::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use berth_api::game_server::{GameServer, GameServerSpec};
+    use berth_api::lifecycle::State;
+    use jiff::Timestamp;
+
+    use super::{Stamp, handed_back, moved};
+
+    #[test]
+    fn an_event_names_its_server_and_is_no_longer_than_allowed() {
+        let mut server = GameServer::new("gs", GameServerSpec::default());
+        server.metadata.namespace = Some("games".into());
+        let stamp = Stamp { node: "node-1", now: Timestamp::UNIX_EPOCH, number: 7 };
+        let event = moved(&server, State::Unhealthy, &"ä".repeat(1000), stamp);
+        assert_eq!(event.metadata.name.as_deref(), Some("gs.0000000000000007"));
+        assert_eq!((event.type_.as_deref(), event.reason.as_deref()), (Some("Warning"), Some("Unhealthy")));
+        assert_eq!(event.message.map(|message| message.len()), Some(1024));
+        let event = handed_back(&server, "no free port", stamp);
+        assert_eq!(event.message.as_deref(), Some("node-1 cannot take it: no free port"));
+    }
+}

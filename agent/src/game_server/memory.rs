@@ -1,0 +1,75 @@
+//! What a worker remembers of its server and what the API does not hold. Start-up can rebuild what matters of it.
+
+use std::net::IpAddr;
+
+use berth_api::game_server::{GameServer, PortSpec};
+use berth_api::lifecycle::State;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+
+use super::observe::is_pod_of;
+use super::pod::ports_of_pod;
+use super::wishes::Pending;
+
+/// What a worker remembers.
+#[derive(Clone, Debug)]
+pub(super) struct Memory {
+    /// The state last seen.
+    pub(super) state: State,
+    /// Since when.
+    pub(super) since: Timestamp,
+    /// What the game asks for and what is not yet in the API.
+    pub(super) pending: Pending,
+    /// Pings missed in a row, while the game is silent.
+    pub(super) missed: Option<u32>,
+    /// This process has made the server's pod.
+    pub(super) made_pod: bool,
+    /// The API server says that there is no pod.
+    pub(super) pod_is_gone: bool,
+    /// Kubelet would not run the pod.
+    pub(super) refusal: Option<String>,
+    /// The ports reserved, split and with host ports.
+    pub(super) ports: Option<Vec<PortSpec>>,
+    /// Addresses of the sandbox, known before kubelet reports them.
+    pub(super) sandbox_addresses: Vec<IpAddr>,
+    /// What went wrong last.
+    pub(super) last_error: Option<String>,
+}
+
+impl Memory {
+    /// A memory that begins now.
+    pub(super) fn new(state: State, now: Timestamp) -> Self {
+        Self {
+            state,
+            since: now,
+            pending: Pending::default(),
+            missed: None,
+            made_pod: false,
+            pod_is_gone: false,
+            refusal: None,
+            ports: None,
+            sandbox_addresses: Vec::new(),
+            last_error: None,
+        }
+    }
+
+    /// Notes the state that the server has now.
+    pub(super) fn note_state(&mut self, state: State, now: Timestamp) {
+        if self.state != state {
+            self.state = state;
+            self.since = now;
+        }
+    }
+}
+
+/// The ports that a server has already: those its pod was made with, or those its spec shows. None where a node has not
+/// filled them in yet.
+pub(super) fn known_ports(server: &GameServer, pod: Option<&Pod>) -> Option<Vec<PortSpec>> {
+    let has_place = server.state().is_some_and(|state| state.expects_pod() || state.is_terminal());
+    let shown = || has_place.then(|| server.spec.ports().to_vec());
+    let Some(spec) = pod.filter(|pod| is_pod_of(pod, server)).and_then(|pod| pod.spec.as_ref()) else {
+        return shown();
+    };
+    // Once Scheduled is written, the spec shows what the pod has.
+    shown().or_else(|| ports_of_pod(server, spec)).or_else(|| Some(server.spec.ports().to_vec()))
+}

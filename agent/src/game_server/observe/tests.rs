@@ -1,0 +1,202 @@
+//! What is read from objects as the API server hands them out.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use berth_api::game_server::{GameServer, GameServerSpec};
+use berth_api::lifecycle::State;
+use berth_api::node_lease::HandOver;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use serde_json::{Value, json};
+
+use super::{Ending, Handed, PodFacts, PodSight, Surroundings, handed, observe};
+use crate::game_server::memory::Memory;
+use crate::identity::Identity;
+use crate::node::NodeFacts;
+
+fn identity() -> Identity {
+    Identity { node: "n".into(), node_uid: "node-uid".into(), boot_id: "boot".into(), process_id: "p".into() }
+}
+
+fn server(annotations: Value) -> GameServer {
+    let mut server = GameServer::new("gs", GameServerSpec::default());
+    server.metadata.uid = Some("gs-uid".into());
+    server.metadata.annotations = serde_json::from_value(annotations).expect("annotations");
+    server
+}
+
+fn pod(spec: Value, status: Value) -> Pod {
+    serde_json::from_value(json!({
+        "metadata": {
+            "uid": "pod-uid",
+            "annotations": { "agones.dev/container": "main" },
+            "ownerReferences": [{
+                "apiVersion": "agones.dev/v1", "kind": "GameServer", "name": "gs", "uid": "gs-uid",
+                "controller": true
+            }]
+        },
+        "spec": spec,
+        "status": status
+    }))
+    .expect("a pod")
+}
+
+fn never() -> Value {
+    json!({ "restartPolicy": "Never", "containers": [] })
+}
+
+fn facts(server: &GameServer, pod: &Pod) -> PodFacts {
+    let memory = Memory::new(State::Ready, Timestamp::UNIX_EPOCH);
+    let around = Surroundings { identity: &identity(), node: &NodeFacts::default() };
+    match observe(server, Some(pod), &memory, around).pod {
+        PodSight::Ours(facts) => facts,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn ended(name: &str, code: i32, reason: &str) -> Value {
+    json!({
+        "name": name, "image": "i", "imageID": "", "ready": false, "restartCount": 0,
+        "state": { "terminated": { "exitCode": code, "reason": reason } }
+    })
+}
+
+fn running(name: &str, id: &str) -> Value {
+    json!({
+        "name": name, "image": "i", "imageID": "", "ready": true, "restartCount": 0, "containerID": id,
+        "state": { "running": { "startedAt": "2026-01-01T00:00:00Z" } }
+    })
+}
+
+#[test]
+fn endings_are_told_apart() {
+    let failed = |message: &str| Some(Ending::Failed { message: message.to_owned() });
+    let table = [
+        ("a running pod", json!({ "phase": "Running", "containerStatuses": [running("main", "c")] }), None),
+        ("a pending pod", json!({ "phase": "Pending" }), None),
+        (
+            "out of room",
+            json!({ "phase": "Failed", "reason": "OutOfcpu", "message": "no" }),
+            Some(Ending::Refused { message: "kubelet refused the pod: OutOfcpu: no".into() }),
+        ),
+        (
+            "a port that is taken",
+            json!({ "phase": "Failed", "reason": "NodePorts", "message": "no" }),
+            Some(Ending::Refused { message: "kubelet refused the pod: NodePorts: no".into() }),
+        ),
+        (
+            "a refusal after a container ran is a failure",
+            json!({
+                "phase": "Failed", "reason": "UnexpectedAdmissionError", "message": "no",
+                "containerStatuses": [ended("main", 2, "Error")]
+            }),
+            failed("container main ended with exit code 2"),
+        ),
+        (
+            "eviction",
+            json!({ "phase": "Failed", "reason": "Evicted", "message": "low on memory" }),
+            Some(Ending::Evicted { message: "low on memory".into() }),
+        ),
+        (
+            "a crash",
+            json!({ "phase": "Failed", "containerStatuses": [ended("main", 1, "Error")] }),
+            failed("container main ended with exit code 1"),
+        ),
+        (
+            "out of memory while another container lives",
+            json!({
+                "phase": "Running",
+                "containerStatuses": [running("log", "l"), ended("main", 137, "OOMKilled")]
+            }),
+            failed("container main ended with exit code 137 (OOMKilled)"),
+        ),
+        (
+            "another container crashed",
+            json!({
+                "phase": "Failed",
+                "containerStatuses": [ended("main", 0, "Completed"), ended("log", 3, "Error")]
+            }),
+            failed("container log ended with exit code 3"),
+        ),
+        (
+            "another container ends while the game lives",
+            json!({ "phase": "Running", "containerStatuses": [running("main", "c"), ended("log", 3, "Error")] }),
+            None,
+        ),
+        ("success", json!({ "phase": "Succeeded" }), Some(Ending::Succeeded)),
+        ("a failure without words", json!({ "phase": "Failed" }), failed("the pod failed")),
+    ];
+    for (name, status, expected) in table {
+        assert_eq!(facts(&server(json!({})), &pod(never(), status)).ending, expected, "{name}");
+    }
+}
+
+#[test]
+fn a_restart_counts_from_ready_on() {
+    let always = json!({ "restartPolicy": "Always", "containers": [] });
+    let now = json!({ "phase": "Running", "containerStatuses": [running("main", "c-2")] });
+    let crashed = json!({ "phase": "Running", "containerStatuses": [ended("main", 1, "Error")] });
+    let ready_with = |id: &str| server(json!({ "berth.dev/ready-container": id }));
+    let table = [
+        ("before Ready", server(json!({})), now.clone(), false),
+        ("the same container", ready_with("c-2"), now.clone(), false),
+        ("another container", ready_with("c-1"), now, true),
+        ("none at the moment", ready_with("c-1"), crashed.clone(), true),
+    ];
+    for (name, server, status, expected) in table {
+        assert_eq!(facts(&server, &pod(always.clone(), status)).restarted_since_ready, expected, "{name}");
+    }
+    assert_eq!(facts(&ready_with("c-1"), &pod(always, crashed)).ending, None, "kubelet starts it again");
+}
+
+#[test]
+fn addresses_come_from_the_sandbox_until_kubelet_reports_them() {
+    let server = server(json!({}));
+    let mut memory = Memory::new(State::Scheduled, Timestamp::UNIX_EPOCH);
+    memory.sandbox_addresses = vec![IpAddr::V4(Ipv4Addr::new(10, 1, 0, 5))];
+    let around = Surroundings { identity: &identity(), node: &NodeFacts::default() };
+    for (status, expected) in [
+        (json!({ "phase": "Pending" }), "10.1.0.5"),
+        (json!({ "phase": "Running", "podIPs": [{ "ip": "10.1.0.9" }] }), "10.1.0.9"),
+    ] {
+        let pod = pod(never(), status);
+        let PodSight::Ours(facts) = observe(&server, Some(&pod), &memory, around).pod else {
+            panic!("ours");
+        };
+        assert_eq!(facts.addresses, [expected]);
+    }
+}
+
+#[test]
+fn a_pod_of_the_same_name_may_be_a_strangers() {
+    let server = server(json!({}));
+    let memory = Memory::new(State::Creating, Timestamp::UNIX_EPOCH);
+    let around = Surroundings { identity: &identity(), node: &NodeFacts::default() };
+    let mut stranger = pod(never(), json!({}));
+    stranger.metadata.owner_references = None;
+    let seen = observe(&server, Some(&stranger), &memory, around).pod;
+    assert_eq!(seen, PodSight::Foreign { owner: "nobody".into() });
+    let mut earlier = pod(never(), json!({}));
+    if let Some(owner) = earlier.metadata.owner_references.as_mut().and_then(|owners| owners.first_mut()) {
+        owner.uid = "another".into();
+    }
+    let seen = observe(&server, Some(&earlier), &memory, around).pod;
+    assert_eq!(seen, PodSight::Foreign { owner: "GameServer gs with UID another".into() });
+}
+
+#[test]
+fn a_hand_over_names_node_and_boot() {
+    let given = |node: &str, boot: &str| {
+        server(json!({ "berth.dev/lease": HandOver::new(node, boot).to_annotation() }))
+    };
+    assert_eq!(handed(&given("node-uid", "boot"), &identity()), Handed::ToUs);
+    assert_eq!(handed(&given("node-uid", "earlier"), &identity()), Handed::ToAnotherBoot);
+    for wrong in [
+        given("other", "boot"),
+        server(json!({})),
+        server(json!({ "berth.dev/lease": "{" })),
+        server(json!({ "berth.dev/lease": "{\"version\":9,\"nodeUid\":\"node-uid\",\"bootId\":\"boot\"}" })),
+    ] {
+        assert!(matches!(handed(&wrong, &identity()), Handed::Wrong { .. }));
+    }
+}

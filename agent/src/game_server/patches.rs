@@ -1,0 +1,232 @@
+//! The writes to a GameServer, as merge patches under the version that was seen. Pure.
+
+use berth_api::game_server::{GameServer, NodeAddress, PortSpec};
+use berth_api::lifecycle::State;
+use berth_api::names;
+use berth_api::node_lease::{FORMAT_VERSION, Returned};
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+use super::Reason;
+use super::observe::{is_our_finalizer, times_returned};
+use super::pod::status_ports;
+use super::wishes::{StateWish, Wishes};
+use crate::node::NodeFacts;
+use crate::ports::ledger::without_host_ports;
+
+/// A patch in the making.
+struct Patch {
+    annotations: Map<String, Value>,
+    labels: Map<String, Value>,
+    metadata: Map<String, Value>,
+    spec: Map<String, Value>,
+    status: Map<String, Value>,
+}
+
+impl Patch {
+    fn under(server: &GameServer) -> Self {
+        let mut metadata = Map::new();
+        metadata.insert("resourceVersion".to_owned(), json!(server.metadata.resource_version));
+        Self { annotations: Map::new(), labels: Map::new(), metadata, spec: Map::new(), status: Map::new() }
+    }
+
+    fn annotate(&mut self, name: impl Into<String>, value: impl Into<Value>) {
+        self.annotations.insert(name.into(), value.into());
+    }
+
+    fn status(&mut self, field: &str, value: Value) {
+        self.status.insert(field.to_owned(), value);
+    }
+
+    fn finish(mut self) -> Value {
+        let mut body = Map::new();
+        for (name, part) in [("annotations", self.annotations), ("labels", self.labels)] {
+            if !part.is_empty() {
+                self.metadata.insert(name.to_owned(), Value::Object(part));
+            }
+        }
+        for (name, part) in [("metadata", self.metadata), ("spec", self.spec), ("status", self.status)] {
+            if !part.is_empty() {
+                body.insert(name.to_owned(), Value::Object(part));
+            }
+        }
+        Value::Object(body)
+    }
+}
+
+/// The place of a server: what Scheduled shows.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place<'a> {
+    /// Our node.
+    pub(super) name: &'a str,
+    /// What is known of it.
+    pub(super) node: &'a NodeFacts,
+    /// The server's ports.
+    pub(super) ports: &'a [PortSpec],
+    /// Addresses of the pod, where they are known.
+    pub(super) pod_addresses: &'a [String],
+}
+
+impl Place<'_> {
+    fn addresses(&self) -> Vec<NodeAddress> {
+        let pod = self
+            .pod_addresses
+            .iter()
+            .map(|address| NodeAddress { kind: "PodIP".to_owned(), address: address.clone() });
+        self.node.addresses.iter().cloned().chain(pod).collect()
+    }
+
+    fn write(&self, server: &GameServer, patch: &mut Patch) {
+        if server.spec.ports() != self.ports {
+            patch.spec.insert("ports".to_owned(), json!(self.ports));
+        }
+        patch.status("ports", json!(status_ports(self.ports)));
+        patch.status("address", json!(self.node.address().unwrap_or_default()));
+        patch.status("addresses", json!(self.addresses()));
+        patch.status("nodeName", json!(self.name));
+    }
+}
+
+/// Scheduled, with the pod recorded.
+pub(super) fn schedule(server: &GameServer, place: Place<'_>, pod_uid: &str) -> Value {
+    let mut patch = Patch::under(server);
+    patch.annotate(names::POD_UID_ANNOTATION, pod_uid);
+    patch.status("state", json!(State::Scheduled));
+    place.write(server, &mut patch);
+    patch.finish()
+}
+
+/// The whole place and the last state, after somebody wiped them.
+pub(super) fn restore(server: &GameServer, place: Place<'_>, state: State, pod_uid: &str) -> Value {
+    let mut patch = Patch::under(server);
+    patch.annotate(names::POD_UID_ANNOTATION, pod_uid);
+    patch.status("state", json!(state));
+    place.write(server, &mut patch);
+    patch.finish()
+}
+
+/// What the pod adds to a server that becomes Ready.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AtReady<'a> {
+    /// The node's addresses and the pod's.
+    pub(super) place: Place<'a>,
+    /// The game's container, where its pod may restart it.
+    pub(super) container: Option<&'a str>,
+}
+
+fn make_ready_in(patch: &mut Patch, at: AtReady<'_>) {
+    patch.status("state", json!(State::Ready));
+    patch.status("reservedUntil", Value::Null);
+    patch.status("addresses", json!(at.place.addresses()));
+    if let Some(container) = at.container {
+        patch.annotate(names::READY_CONTAINER_ANNOTATION, container);
+    }
+}
+
+/// Ready, without the game's having asked through the link.
+pub(super) fn make_ready(server: &GameServer, at: AtReady<'_>) -> Value {
+    let mut patch = Patch::under(server);
+    make_ready_in(&mut patch, at);
+    patch.finish()
+}
+
+/// The state that a wish leads to, where the present one allows it.
+pub(super) fn granted_state(server: &GameServer, wishes: &Wishes) -> Option<State> {
+    let wished = match wishes.state.as_ref()? {
+        StateWish::Ready => State::Ready,
+        StateWish::Allocate { .. } => State::Allocated,
+        StateWish::Reserve { .. } => State::Reserved,
+        StateWish::Shutdown => State::Shutdown,
+    };
+    server.state().unwrap_or(State::Creating).may_become(wished).then_some(wished)
+}
+
+/// What the game asks for, with its number, so that it is never done twice.
+pub(super) fn grant(server: &GameServer, wishes: &Wishes, at: AtReady<'_>) -> Value {
+    let mut patch = Patch::under(server);
+    patch.annotate(names::SDK_APPLIED_ANNOTATION, wishes.up_to.0.to_string());
+    for (key, value) in &wishes.labels {
+        patch.labels.insert(format!("{}{key}", names::SDK_PREFIX), json!(value));
+    }
+    for (key, value) in &wishes.annotations {
+        patch.annotate(format!("{}{key}", names::SDK_PREFIX), value.as_str());
+    }
+    let may = granted_state(server, wishes).is_some();
+    match wishes.state.as_ref().filter(|_| may) {
+        None => {}
+        Some(StateWish::Ready) => make_ready_in(&mut patch, at),
+        Some(StateWish::Allocate { at: time }) => {
+            patch.status("state", json!(State::Allocated));
+            patch.status("reservedUntil", Value::Null);
+            patch.status("addresses", json!(at.place.addresses()));
+            patch.annotate(names::LAST_ALLOCATED_ANNOTATION, time.as_str());
+        }
+        Some(StateWish::Reserve { until }) => {
+            patch.status("state", json!(State::Reserved));
+            patch.status("reservedUntil", json!(until));
+            patch.status("addresses", json!(at.place.addresses()));
+        }
+        Some(StateWish::Shutdown) => {
+            patch.status("state", json!(State::Shutdown));
+            patch.status("reservedUntil", Value::Null);
+            patch.annotate(names::REASON_ANNOTATION, reason_text(&Reason::ShutdownCalled));
+        }
+    }
+    patch.finish()
+}
+
+/// A state that ends the server.
+pub(super) fn end(server: &GameServer, to: State, reason: &Reason, now: Timestamp) -> Value {
+    let mut patch = Patch::under(server);
+    patch.status("state", json!(to));
+    patch.annotate(names::REASON_ANNOTATION, reason_text(reason));
+    if to == State::Error {
+        let seconds = Timestamp::from_second(now.as_second()).unwrap_or(now);
+        patch.annotate(names::ERRORED_AT_ANNOTATION, seconds.to_string());
+    }
+    patch.finish()
+}
+
+fn reason_text(reason: &Reason) -> String {
+    format!("{}: {reason}", reason.word())
+}
+
+/// Back to the brain: as if no node had ever had it.
+pub(super) fn hand_back(server: &GameServer, node: &str, why: &str) -> Value {
+    let mut patch = Patch::under(server);
+    let returned = Returned {
+        version: FORMAT_VERSION,
+        node: node.to_owned(),
+        reason: why.to_owned(),
+        times: times_returned(server).saturating_add(1),
+    };
+    patch.annotate(names::RETURNED_ANNOTATION, returned.to_annotation());
+    // The next node begins with a pod and with changes of its own.
+    for name in [names::POD_UID_ANNOTATION, names::SDK_APPLIED_ANNOTATION] {
+        if server.annotation(name).is_some() {
+            patch.annotate(name, Value::Null);
+        }
+    }
+    let ports = without_host_ports(server.spec.ports());
+    if server.spec.ports() != ports {
+        patch.spec.insert("ports".to_owned(), json!(ports));
+    }
+    patch.status("state", json!(State::Creating));
+    patch.status("nodeName", json!(""));
+    patch.status("address", json!(""));
+    patch.status("addresses", Value::Null);
+    patch.status("ports", Value::Null);
+    patch.finish()
+}
+
+/// Without the finalizers that are ours.
+pub(super) fn finish(server: &GameServer) -> Value {
+    let mut patch = Patch::under(server);
+    let others: Vec<&String> =
+        server.metadata.finalizers.iter().flatten().filter(|name| !is_our_finalizer(name)).collect();
+    patch.metadata.insert("finalizers".to_owned(), json!(others));
+    patch.finish()
+}
+
+#[cfg(test)]
+mod tests;

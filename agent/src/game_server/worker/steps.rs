@@ -1,0 +1,319 @@
+//! How each step is carried out. The write comes first; what it changed is believed afterwards.
+
+use std::sync::Arc;
+
+use berth_api::game_server::GameServer;
+use berth_api::lifecycle::State;
+use berth_runtime::error::chain;
+use berth_runtime::kube_client::Class;
+use tracing::{info, warn};
+
+use super::{Business, Worker};
+use crate::events::build;
+use crate::game_server::apply::{ApplyError, MadePod, key};
+use crate::game_server::decide::Step;
+use crate::game_server::observe::{
+    Ending, PodSight, Surroundings, addresses, game_status, is_pod_of, observe,
+};
+use crate::game_server::patches::{self, AtReady, Place};
+use crate::game_server::wishes::{StateWish, Wishes};
+use crate::game_server::{MoveLabels, Reason};
+use crate::host::Host;
+use crate::node::NodeFacts;
+use crate::ports::ledger::without_host_ports;
+use crate::ports::probe::ProbeError;
+
+impl<H: Host> Worker<H> {
+    pub(super) async fn perform(&mut self, step: Step) -> Result<Business, ApplyError> {
+        match step {
+            Step::Wait(_) => Ok(Business::GoesOn),
+            Step::HandBack(why) => self.hand_back(&why).await,
+            Step::ReservePorts => self.reserve_ports().await,
+            Step::CreatePod => self.create_pod().await,
+            Step::LookForPod => self.look_for_pod().await,
+            Step::Schedule => self.schedule().await,
+            Step::Grant(wishes) => self.grant(wishes).await,
+            Step::MakeReady => self.make_ready().await,
+            Step::End { to, reason } => self.end(to, reason).await,
+            Step::DropWishes(wishes) => {
+                self.drop_wishes(&wishes, "the server is ending").await;
+                Ok(Business::GoesOn)
+            }
+            Step::DeleteServer => self.delete_server().await,
+            Step::DeletePod => self.delete_pod().await,
+            Step::Finish => self.finish().await,
+        }
+    }
+
+    /// Writes, and believes the answer.
+    async fn write(&mut self, body: serde_json::Value) -> Result<(), ApplyError> {
+        let written = self.actor.patch(&self.server, body).await?;
+        self.note_server(Arc::new(written));
+        Ok(())
+    }
+
+    fn note_move(&self, state: State, reason: &'static str) {
+        self.actor.metrics.moves.get_or_create(&MoveLabels { state: state.as_str(), reason }).inc();
+        info!(game_server = %self.name(), state = %state, reason, "moved");
+    }
+
+    async fn hand_back(&mut self, why: &str) -> Result<Business, ApplyError> {
+        let body = patches::hand_back(&self.server, &self.actor.identity.node, why);
+        self.write(body).await?;
+        self.actor.metrics.handed_back.inc();
+        info!(game_server = %self.name(), reason = why, "handed back");
+        self.actor.record(build::handed_back(&self.server, why, self.actor.stamp()));
+        self.forget().await;
+        Ok(Business::IsOver)
+    }
+
+    async fn reserve_ports(&mut self) -> Result<Business, ApplyError> {
+        let wanted = without_host_ports(self.server.spec.ports());
+        match self.actor.ports.reserve(&self.tenant, &wanted, &self.actor.host).await {
+            Ok(ports) => {
+                self.memory.ports = Some(ports);
+                Ok(Business::GoesOn)
+            }
+            Err(ProbeError::Reserve(error)) => self.hand_back(&error.to_string()).await,
+            Err(error @ (ProbeError::Host { .. } | ProbeError::Unanswered)) => Err(error.into()),
+        }
+    }
+
+    async fn create_pod(&mut self) -> Result<Business, ApplyError> {
+        let ports = self.memory.ports.clone().unwrap_or_default();
+        let made = match self.actor.create_pod(&self.server, &ports).await {
+            Ok(made) => made,
+            Err(ApplyError::Pod(error)) => {
+                return self.end(State::Error, Reason::InvalidTemplate { message: chain(&error) }).await;
+            }
+            Err(error) => {
+                let message = chain(&error);
+                return match error.class() {
+                    Some(Class::Invalid) => self.end(State::Error, Reason::InvalidTemplate { message }).await,
+                    Some(Class::QuotaExceeded) => {
+                        self.end(State::Error, Reason::QuotaExceeded { message }).await
+                    }
+                    _ => Err(error),
+                };
+            }
+        };
+        let pod = match made {
+            MadePod::New(pod) => pod,
+            MadePod::Old(pod) => {
+                // An earlier try made it, with ports of its own.
+                if is_pod_of(&pod, &self.server)
+                    && let Some(known) = crate::game_server::memory::known_ports(&self.server, Some(&pod))
+                {
+                    self.actor.ports.release(&self.tenant);
+                    self.actor.ports.enter(&self.tenant, crate::ports::slots_of(&known));
+                    self.memory.ports = Some(known);
+                }
+                pod
+            }
+        };
+        self.memory.made_pod = is_pod_of(&pod, &self.server);
+        self.note_pod(Arc::new(pod));
+        Ok(Business::GoesOn)
+    }
+
+    async fn look_for_pod(&mut self) -> Result<Business, ApplyError> {
+        let (namespace, name) = key(&self.server);
+        match self.actor.look_for_pod(namespace, name).await? {
+            Some(pod) => self.note_pod(Arc::new(pod)),
+            None => self.memory.pod_is_gone = true,
+        }
+        Ok(Business::GoesOn)
+    }
+
+    fn pod_addresses(&self) -> Vec<String> {
+        self.pod
+            .as_deref()
+            .filter(|pod| is_pod_of(pod, &self.server))
+            .map(|pod| addresses(pod, &self.memory.sandbox_addresses))
+            .unwrap_or_default()
+    }
+
+    fn pod_uid(&self) -> String {
+        self.pod.as_ref().and_then(|pod| pod.metadata.uid.clone()).unwrap_or_default()
+    }
+
+    async fn schedule(&mut self) -> Result<Business, ApplyError> {
+        let node = self.node.borrow().clone();
+        let ports = self.memory.ports.clone().unwrap_or_else(|| self.server.spec.ports().to_vec());
+        let pod_addresses = self.pod_addresses();
+        let place = self.place(&node, &ports, &pod_addresses);
+        let body = patches::schedule(&self.server, place, &self.pod_uid());
+        self.write(body).await?;
+        self.note_move(State::Scheduled, "Placed");
+        self.actor.record(build::scheduled(&self.server, self.actor.stamp()));
+        Ok(Business::GoesOn)
+    }
+
+    fn place<'a>(
+        &'a self,
+        node: &'a NodeFacts,
+        ports: &'a [berth_api::game_server::PortSpec],
+        pod_addresses: &'a [String],
+    ) -> Place<'a> {
+        Place { name: &self.actor.identity.node, node, ports, pod_addresses }
+    }
+
+    /// The body of a write that may make the server Ready.
+    fn at_ready(
+        &self,
+        body: impl FnOnce(&GameServer, AtReady<'_>) -> serde_json::Value,
+    ) -> serde_json::Value {
+        let node = self.node.borrow().clone();
+        let pod_addresses = self.pod_addresses();
+        let restarts = self
+            .pod
+            .as_ref()
+            .and_then(|pod| pod.spec.as_ref()?.restart_policy.as_deref())
+            .is_some_and(|policy| policy != "Never");
+        let container = self
+            .pod
+            .as_deref()
+            .filter(|_| restarts)
+            .and_then(|pod| game_status(&self.server, pod)?.container_id.as_deref());
+        let place = self.place(&node, self.server.spec.ports(), &pod_addresses);
+        body(&self.server, AtReady { place, container })
+    }
+
+    async fn grant(&mut self, wishes: Wishes) -> Result<Business, ApplyError> {
+        let state = patches::granted_state(&self.server, &wishes);
+        let body = self.at_ready(|server, at| patches::grant(server, &wishes, at));
+        match self.write(body).await {
+            Ok(()) => {}
+            Err(error) if error.class() == Some(Class::Invalid) => {
+                return self.grant_state_alone(wishes, &error).await;
+            }
+            Err(error) => return Err(error),
+        }
+        self.note_granted(&wishes, state).await;
+        Ok(Business::GoesOn)
+    }
+
+    /// The API server does not take a label or annotation. Its value must not block the state, now or ever.
+    async fn grant_state_alone(
+        &mut self,
+        wishes: Wishes,
+        error: &ApplyError,
+    ) -> Result<Business, ApplyError> {
+        warn!(game_server = %self.name(), error = %chain(error), "labels and annotations of the game are dropped");
+        self.actor.metrics.changes_dropped.inc();
+        let why = format!("labels and annotations of the game were refused: {}", chain(error));
+        self.actor.record(build::change_dropped(&self.server, &why, self.actor.stamp()));
+        let wishes = Wishes { labels: Default::default(), annotations: Default::default(), ..wishes };
+        let state = patches::granted_state(&self.server, &wishes);
+        let body = self.at_ready(|server, at| patches::grant(server, &wishes, at));
+        self.write(body).await?;
+        self.note_granted(&wishes, state).await;
+        Ok(Business::GoesOn)
+    }
+
+    async fn note_granted(&mut self, wishes: &Wishes, state: Option<State>) {
+        if let Some(state) = state {
+            self.note_move(state, "Asked");
+            let event = if wishes.state == Some(StateWish::Shutdown) {
+                build::moved(&self.server, state, &Reason::ShutdownCalled.to_string(), self.actor.stamp())
+            } else {
+                build::granted(&self.server, state, self.actor.stamp())
+            };
+            self.actor.record(event);
+        } else if let Some(wish) = &wishes.state {
+            let is_repeated = *wish == StateWish::Ready && self.memory.state == State::Ready;
+            if !is_repeated {
+                self.actor.metrics.changes_dropped.inc();
+                let why = format!("the game asked for {wish:?} while it was {}", self.memory.state);
+                self.actor.record(build::change_dropped(&self.server, &why, self.actor.stamp()));
+            }
+        }
+        // The object names the last change it contains; the front acknowledges up to there.
+        self.tell_front().await;
+    }
+
+    async fn make_ready(&mut self) -> Result<Business, ApplyError> {
+        let body = self.at_ready(patches::make_ready);
+        self.write(body).await?;
+        self.note_move(State::Ready, "Due");
+        let why = "the reservation is over, or another program asked for Ready";
+        self.actor.record(build::moved(&self.server, State::Ready, why, self.actor.stamp()));
+        Ok(Business::GoesOn)
+    }
+
+    async fn end(&mut self, to: State, reason: Reason) -> Result<Business, ApplyError> {
+        let body = patches::end(&self.server, to, &reason, self.actor.clock.now());
+        self.write(body).await?;
+        self.note_move(to, reason.word());
+        self.actor.record(build::moved(&self.server, to, &reason.to_string(), self.actor.stamp()));
+        Ok(Business::GoesOn)
+    }
+
+    async fn drop_wishes(&mut self, wishes: &Wishes, why: &str) {
+        self.memory.pending.forget(wishes.up_to);
+        self.actor.metrics.changes_dropped.inc();
+        info!(game_server = %self.name(), reason = why, "what the game asked for is dropped");
+        self.actor.front.acknowledge(self.uid.clone(), wishes.up_to).await;
+    }
+
+    async fn delete_server(&mut self) -> Result<Business, ApplyError> {
+        self.actor.delete_server(&self.server).await?;
+        // The deletion shows in the object only; without a look the next turn would ask again.
+        self.is_stale = true;
+        Ok(Business::GoesOn)
+    }
+
+    async fn delete_pod(&mut self) -> Result<Business, ApplyError> {
+        let Some(pod) = self.pod.clone() else { return Ok(Business::GoesOn) };
+        if let Some(message) = self.refused() {
+            self.memory.refusal = Some(message);
+        }
+        self.actor.delete_pod(&pod).await?;
+        // The watch tells soon; until then the pod counts as what it was, so look.
+        let (namespace, name) = key(&self.server);
+        match self.actor.look_for_pod(namespace, name).await? {
+            Some(pod) => self.note_pod(Arc::new(pod)),
+            None => {
+                self.pod = None;
+                self.memory.pod_is_gone = true;
+            }
+        }
+        Ok(Business::GoesOn)
+    }
+
+    /// What kubelet said, if it would not run the pod.
+    fn refused(&self) -> Option<String> {
+        let node = self.node.borrow().clone();
+        let around = Surroundings { identity: &self.actor.identity, node: &node };
+        match observe(&self.server, self.pod.as_deref(), &self.memory, around).pod {
+            PodSight::Ours(facts) => match facts.ending {
+                Some(Ending::Refused { message }) => Some(message),
+                Some(_) | None => None,
+            },
+            PodSight::Absent { .. } | PodSight::Foreign { .. } => None,
+        }
+    }
+
+    async fn finish(&mut self) -> Result<Business, ApplyError> {
+        self.forget().await;
+        let body = patches::finish(&self.server);
+        match self.write(body).await {
+            Ok(()) => {}
+            Err(error) if error.class() == Some(Class::NotFound) => self.is_gone = true,
+            Err(error) => return Err(error),
+        }
+        info!(game_server = %self.name(), "finished");
+        Ok(Business::IsOver)
+    }
+
+    pub(super) async fn restore(&mut self) -> Result<Business, ApplyError> {
+        let node = self.node.borrow().clone();
+        let ports = self.memory.ports.clone().unwrap_or_else(|| self.server.spec.ports().to_vec());
+        let pod_addresses = self.pod_addresses();
+        let state = if self.memory.state.expects_pod() { self.memory.state } else { State::Scheduled };
+        let place = self.place(&node, &ports, &pod_addresses);
+        let body = patches::restore(&self.server, place, state, &self.pod_uid());
+        self.write(body).await?;
+        Ok(Business::GoesOn)
+    }
+}

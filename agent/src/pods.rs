@@ -1,0 +1,123 @@
+//! The pods of this node: which belong to game servers, what they all take of the node's room, and the host ports that
+//! they hold. Pure, but for the ledger it enters ports in.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use berth_api::game_node::Room;
+use berth_api::link::ServerUid;
+use berth_api::names;
+use k8s_openapi::api::core::v1::Pod;
+
+use crate::node::room::{minus, plus, taken_by, takes_room};
+use crate::ports::ledger::slots_of_pod;
+use crate::ports::{Ports, Tenant};
+
+/// All pods that the watch shows.
+#[derive(Debug, Default)]
+pub struct PodBook {
+    pods: BTreeMap<String, Known>,
+    by_owner: BTreeMap<ServerUid, Arc<Pod>>,
+    listed: BTreeSet<String>,
+    others: Room,
+    games: Room,
+}
+
+#[derive(Debug)]
+struct Known {
+    owner: Option<ServerUid>,
+    room: Room,
+}
+
+impl PodBook {
+    /// Notes a pod as it is now.
+    pub fn note(&mut self, pod: &Arc<Pod>, ports: &Ports) {
+        let uid = pod.metadata.uid.clone().unwrap_or_default();
+        self.listed.insert(uid.clone());
+        let owner = owner(pod);
+        let counts = takes_room(pod);
+        let spec = pod.spec.clone().unwrap_or_default();
+        let room = if counts { taken_by(&spec) } else { Room::default() };
+        self.forget_room(&uid);
+        let sum = if owner.is_some() { &mut self.games } else { &mut self.others };
+        *sum = plus(*sum, room);
+        let tenant = Tenant::Pod(uid.clone());
+        if counts {
+            ports.enter(&tenant, slots_of_pod(&spec));
+        } else {
+            // A pod that has ended holds no port.
+            ports.release(&tenant);
+        }
+        if let Some(owner) = &owner {
+            self.by_owner.insert(owner.clone(), Arc::clone(pod));
+        }
+        self.pods.insert(uid, Known { owner, room });
+    }
+
+    /// A pod that cannot be decoded is still there.
+    pub fn keep(&mut self, uid: Option<&str>) {
+        self.listed.extend(uid.map(str::to_owned));
+    }
+
+    /// A pod is gone; answers whose it was.
+    pub fn remove(&mut self, uid: &str, ports: &Ports) -> Option<ServerUid> {
+        self.forget_room(uid);
+        ports.release(&Tenant::Pod(uid.to_owned()));
+        let owner = self.pods.remove(uid)?.owner?;
+        let is_this = |pod: &Arc<Pod>| pod.metadata.uid.as_deref() == Some(uid);
+        if self.by_owner.get(&owner).is_some_and(is_this) {
+            self.by_owner.remove(&owner);
+        }
+        Some(owner)
+    }
+
+    /// A new list begins.
+    pub fn begin_list(&mut self) {
+        self.listed.clear();
+    }
+
+    /// A list is complete: what it does not show is gone. Answers which, and whose.
+    pub fn end_list(&mut self, ports: &Ports) -> Vec<(String, Option<ServerUid>)> {
+        let gone: Vec<String> = self.pods.keys().filter(|uid| !self.listed.contains(*uid)).cloned().collect();
+        gone.into_iter()
+            .map(|uid| {
+                let owner = self.remove(&uid, ports);
+                (uid, owner)
+            })
+            .collect()
+    }
+
+    /// The pod of a game server.
+    pub fn of(&self, owner: &ServerUid) -> Option<Arc<Pod>> {
+        self.by_owner.get(owner).cloned()
+    }
+
+    /// What pods that are no game servers take.
+    pub fn others(&self) -> Room {
+        self.others
+    }
+
+    /// What game pods take.
+    pub fn games(&self) -> Room {
+        self.games
+    }
+
+    fn forget_room(&mut self, uid: &str) {
+        let Some(known) = self.pods.get(uid) else { return };
+        let sum = if known.owner.is_some() { &mut self.games } else { &mut self.others };
+        *sum = minus(*sum, known.room);
+    }
+}
+
+/// The game server that a pod belongs to.
+fn owner(pod: &Pod) -> Option<ServerUid> {
+    let labels = pod.metadata.labels.as_ref()?;
+    if labels.get(names::ROLE_LABEL).map(String::as_str) != Some(names::ROLE_GAME_SERVER) {
+        return None;
+    }
+    let owners = pod.metadata.owner_references.iter().flatten();
+    owners
+        .into_iter()
+        .find(|owner| owner.controller == Some(true) && owner.kind == "GameServer")
+        .map(|owner| ServerUid(owner.uid.clone()))
+}
