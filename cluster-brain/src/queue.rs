@@ -120,7 +120,9 @@ impl<K: Clone + Eq + Ord + Hash> Queue<K> {
                 }
             }
         }
-        while running.next().await.is_some() {}
+        while let Some((key, outcome)) = running.next().await {
+            self.finish(key, outcome, &mut waits);
+        }
     }
 
     async fn next(&self) -> K {

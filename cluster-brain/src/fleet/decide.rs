@@ -125,9 +125,13 @@ fn shrink(wanted: i32, unavailable: Step, active: &SetSeen, rest: &[SetSeen]) ->
         if budget <= 0 || !set.is_settled() {
             break;
         }
+        if set.replicas == set.allocated {
+            // All that is left are sessions: nothing is lost by it, and none may come back.
+            *next = 0;
+            continue;
+        }
         let step = (*next).min(budget);
-        // All that is left are sessions: no servers are lost, and none may come back.
-        *next = if set.replicas == set.allocated { 0 } else { *next - step };
+        *next -= step;
         budget -= step;
     }
     next
