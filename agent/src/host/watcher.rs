@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use nix::errno::Errno;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, InotifyEvent, WatchDescriptor};
@@ -200,13 +200,17 @@ impl Watching {
             return self.nudge_all();
         }
         let Some(place) = self.places.get(&event.wd).cloned() else { return };
-        if event.mask.contains(AddWatchFlags::IN_IGNORED) {
+        let is_gone = event.mask.contains(AddWatchFlags::IN_IGNORED);
+        if is_gone {
             self.places.remove(&event.wd);
         }
         match place {
             Place::Pod(uid) => {
-                let same = |pending: &&mut Pending| pending.request.pod_uid == uid;
-                self.pending.iter_mut().filter(same).for_each(|pending| pending.schedule.stir(now));
+                for pending in self.pending.iter_mut().filter(|pending| pending.request.pod_uid == uid) {
+                    // One of the same name that comes in its place needs a watch of its own.
+                    pending.folder = pending.folder.take().filter(|_| !is_gone);
+                    pending.schedule.stir(now);
+                }
             }
             Place::Parent(_) => {
                 let name = event.name.as_ref().map(|name| name.to_string_lossy());
@@ -366,11 +370,12 @@ impl Watching {
             let result = netns::listen_inside(&sandbox, &request);
             let pod = &request.pod_uid;
             if let Ok(sockets) = &result {
-                let since = schedule.stirred().map_or(Duration::ZERO, |stirred| stirred.elapsed());
-                metrics.sandbox_delay.observe(since.as_secs_f64());
+                // A sandbox that was there before anybody asked says nothing about our speed.
+                let delay = schedule.stirred().map(|stirred| stirred.elapsed());
+                delay.into_iter().for_each(|delay| metrics.sandbox_delay.observe(delay.as_secs_f64()));
                 debug!(
                     pod, pid = sandbox.pid, container = sandbox.container, sandbox = %sandbox.id,
-                    listeners = sockets.listeners.len(), delay = ?since, "listening in a sandbox"
+                    listeners = sockets.listeners.len(), ?delay, "listening in a sandbox"
                 );
             }
             // A caller that has gone meanwhile: the listeners close here.
