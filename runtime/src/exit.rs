@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::error::{BoxError, chain};
+use crate::error::chain;
 
 /// The exit code for a configuration that cannot be used.
 pub const BAD_CONFIGURATION: u8 = 64;
@@ -37,7 +37,7 @@ where
     Settings: Parser,
     Program: FnOnce(Settings) -> Ending,
     Ending: Future<Output = Result<(), Failure>>,
-    Failure: Into<BoxError>,
+    Failure: Into<anyhow::Error>,
 {
     let settings = match parse::<Settings>(std::env::args_os()) {
         Ok(settings) => settings,
@@ -49,6 +49,7 @@ where
     };
     let code = match runtime.block_on(program(settings)) {
         Ok(()) => ExitCode::SUCCESS,
+        // Not through a boxed error: that would hide the type of the outermost one.
         Err(failure) => report(failure.into().as_ref()),
     };
     // A blocking call that hangs must not keep a process alive whose work is over.
@@ -132,5 +133,12 @@ mod tests {
     fn bad_configuration_below_another_error_still_ends_with_64() {
         assert_eq!(failure_code(&Start(BadConfiguration::new("--port must not be 0"))), 64);
         assert_eq!(failure_code(&std::io::Error::other("disk full")), 1);
+    }
+
+    #[test]
+    fn bad_configuration_that_nothing_is_wrapped_around_ends_with_64_too() {
+        let bare = anyhow::Error::new(BadConfiguration::new("--port must not be 0"));
+        assert_eq!(failure_code(bare.as_ref()), 64);
+        assert_eq!(failure_code(bare.context("could not start").as_ref()), 64);
     }
 }
