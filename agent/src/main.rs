@@ -4,7 +4,6 @@ use std::process::ExitCode;
 
 use berth_agent::config::{Command, CommandLine, Flags, Settings, StatusFlags};
 use berth_agent::{app, socket};
-use berth_runtime::error::BoxError;
 use berth_runtime::{clock, exit, shutdown, telemetry};
 
 fn main() -> ExitCode {
@@ -17,15 +16,15 @@ fn main() -> ExitCode {
     })
 }
 
-async fn run(flags: Flags) -> Result<(), BoxError> {
+async fn run(flags: Flags) -> anyhow::Result<()> {
     let log = flags.log.clone();
     let settings = Settings::try_from(flags)?;
     telemetry::init(&log)?;
     let stop = shutdown::Shutdown::on_signals()?.token();
-    app::run(settings, stop).await.map_err(anyhow::Error::into_boxed_dyn_error)
+    app::run(settings, stop).await
 }
 
-async fn status(flags: &StatusFlags) -> Result<(), BoxError> {
+async fn status(flags: &StatusFlags) -> anyhow::Result<()> {
     let status = socket::client::status(&flags.socket).await?;
     if flags.json {
         println!("{}", serde_json::to_string_pretty(&status)?);
