@@ -6,7 +6,6 @@ use std::time::Duration;
 use anyhow::Context;
 use berth_runtime::CancellationToken;
 use berth_runtime::admin::Admin;
-use berth_runtime::error::BoxError;
 use berth_runtime::health::{Condition, Readiness};
 use berth_runtime::kube_client::{client, require_version};
 use berth_runtime::metrics::Metrics;
@@ -32,18 +31,11 @@ const GRACE: Duration = Duration::from_secs(15);
 /// The oldest Kubernetes whose custom resources have selectable fields.
 const KUBERNETES: (u32, u32) = (1, 32);
 
-/// Why the program ended otherwise than asked.
-pub type RunError = BoxError;
-
 /// Runs the brain until it is asked to stop.
 ///
 /// # Errors
 /// When it cannot start, or a part of it failed.
-pub async fn run(settings: Settings) -> Result<(), RunError> {
-    start(settings).await.map_err(RunError::from)
-}
-
-async fn start(settings: Settings) -> anyhow::Result<()> {
+pub async fn run(settings: Settings) -> anyhow::Result<()> {
     telemetry::init(&settings.log)?;
     let version = env!("CARGO_PKG_VERSION");
     let client = client(&settings.kube, &format!("berth-brain/{version}")).await?;

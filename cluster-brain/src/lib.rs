@@ -19,5 +19,5 @@ mod stores;
 mod testing;
 mod writes;
 
-pub use app::{RunError, run};
+pub use app::run;
 pub use config::Settings;
