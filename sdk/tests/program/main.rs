@@ -1,7 +1,6 @@
 //! `berth-sdk` as a program: a test plays the agent on a real socket and games on real connections.
 
 mod agent;
-mod clients;
 mod games;
 mod link;
 mod rest;
