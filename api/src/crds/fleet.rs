@@ -46,6 +46,12 @@ pub(super) fn game_server_set(pod: &Value) -> Value {
     let spec = json!({
         "type": "object",
         "required": ["replicas", "template"],
+        "x-kubernetes-validations": [{
+            "rule": "self.template == oldSelf.template",
+            "message": "must not change: a new version of a server is a new set",
+            "fieldPath": ".template",
+            "reason": "FieldValueInvalid",
+        }],
         "properties": {
             "replicas": integer("int32", 0),
             "allocationOverflow": allocation_overflow(),
