@@ -70,6 +70,9 @@ impl Cluster {
         let nodes = Api::<Node>::all(self.client.clone());
         let object: Node = serde_json::from_value(object).expect("a Node");
         let object = nodes.create(&PostParams::default(), &object).await.expect("a created Node");
+        // The API server taints a new Node as not ready; a controller that is not here would take that away.
+        let taints = Patch::Merge(json!({ "spec": { "taints": manner.node["spec"]["taints"] } }));
+        nodes.patch(node, &PatchParams::default(), &taints).await.expect("a Node that is ready");
         let complaints = Arc::new(Mutex::new(Vec::new()));
         let played = Played {
             client: self.client.clone(),

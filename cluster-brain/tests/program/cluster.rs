@@ -121,7 +121,9 @@ impl Cluster {
             if servers.len() == count && ready == count && numbers == (wanted, wanted) {
                 return Ok(());
             }
-            Err(format!("{} servers, {ready} Ready, the Fleet says {numbers:?}", servers.len()))
+            let other = servers.iter().find(|server| server.state() != Some(State::Ready));
+            let other = other.map(|server| (&server.metadata.annotations, &server.status));
+            Err(format!("{} servers, {ready} Ready, the Fleet says {numbers:?}; {other:?}", servers.len()))
         })
         .await
         .expect("the right number of servers");

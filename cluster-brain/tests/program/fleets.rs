@@ -170,9 +170,10 @@ async fn at_rest_nothing_but_the_leader_lease_is_written() {
 
     let leases = Api::<Lease>::namespaced(cluster.client.clone(), berth_api::names::SYSTEM_NAMESPACE);
     let renewals = async |count: usize| {
-        let mut seen = std::collections::BTreeSet::new();
+        let seen = std::sync::Mutex::new(std::collections::BTreeSet::new());
         eventually(LIMIT, format!("{count} renewals of the leader lease"), async || {
             let lease = leases.get(berth_api::names::BRAIN_LEASE).await.expect("the leader lease");
+            let mut seen = seen.lock().expect("the versions seen");
             seen.insert(lease.metadata.resource_version);
             if seen.len() > count { Ok(()) } else { Err(format!("{} renewals", seen.len())) }
         })
