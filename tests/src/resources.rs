@@ -24,22 +24,30 @@ pub async fn apply_crds(client: &kube::Client) -> anyhow::Result<()> {
 /// # Errors
 /// A CRD is refused or not established in time.
 pub async fn apply_definitions(client: &kube::Client) -> anyhow::Result<()> {
-    let api = Api::<CustomResourceDefinition>::all(client.clone());
     for crd in berth_api::crds::all() {
-        let name = crd.definition["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-        api.patch(&name, &PatchParams::apply("berth-stories").force(), &Patch::Apply(&crd.definition))
-            .await?;
-        eventually(ESTABLISHED, &format!("{name} established"), async || {
-            let status = api.get(&name).await.map_err(|error| error.to_string())?.status.unwrap_or_default();
-            let established = status
-                .conditions
-                .iter()
-                .flatten()
-                .any(|condition| condition.type_ == "Established" && condition.status == "True");
-            if established { Ok(()) } else { Err(format!("{status:?}")) }
-        })
-        .await?;
+        apply_definition(client, &crd.definition).await?;
     }
+    Ok(())
+}
+
+/// Applies one CRD and waits until the API server serves it.
+///
+/// # Errors
+/// It is refused or not established in time.
+pub async fn apply_definition(client: &kube::Client, definition: &Value) -> anyhow::Result<()> {
+    let api = Api::<CustomResourceDefinition>::all(client.clone());
+    let name = definition["metadata"]["name"].as_str().unwrap_or_default();
+    api.patch(name, &PatchParams::apply("berth-stories").force(), &Patch::Apply(definition)).await?;
+    eventually(ESTABLISHED, format!("{name} established"), async || {
+        let status = api.get(name).await.map_err(|error| error.to_string())?.status.unwrap_or_default();
+        let established = status
+            .conditions
+            .iter()
+            .flatten()
+            .any(|condition| condition.type_ == "Established" && condition.status == "True");
+        if established { Ok(()) } else { Err(format!("{status:?}")) }
+    })
+    .await?;
     Ok(())
 }
 
@@ -49,10 +57,8 @@ pub async fn apply_definitions(client: &kube::Client) -> anyhow::Result<()> {
 /// A policy is refused or not enforced in time.
 pub async fn apply_policies(client: &kube::Client) -> anyhow::Result<()> {
     install::apply(client, &source_folder().join("manifests/policies/templates.yaml")).await?;
-    let servers = Api::<DynamicObject>::default_namespaced_with(
-        client.clone(),
-        &resource("GameServer", "gameservers"),
-    );
+    let servers =
+        Api::<DynamicObject>::default_namespaced_with(client.clone(), &resource("GameServer", "gameservers"));
     let probe = json!({
         "apiVersion": "agones.dev/v1",
         "kind": "GameServer",
