@@ -374,7 +374,7 @@ mod tests {
             (&["--lease-margin", "100ms"], "at least 1s"),
             (&["--lease-renewal", "5s"], "must fit into the duration"),
             (&["--lease-duration", "10"], "must end in ms, s or m"),
-            (&["--reserve-memory", "-1"], "not below 0"),
+            (&["--reserve-memory=-1"], "not below 0"),
             (&["--run-dir", "run"], "absolute path"),
         ];
         for (arguments, expected) in table {
