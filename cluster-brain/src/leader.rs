@@ -15,18 +15,29 @@ use tokio::sync::watch;
 pub(crate) use keeper::Keeper;
 pub(crate) use metrics::LeaderMetrics;
 
-/// Until when this process may act; `None` while it does not lead.
-type Until = Option<Instant>;
+/// How this process leads.
+#[derive(Clone, Copy, Debug)]
+struct Lead {
+    /// Until when it may act.
+    until: Instant,
+    /// Number of the term: it goes up whenever another process takes over.
+    term: i32,
+}
 
 /// What the rest of the program asks before it writes.
 #[derive(Clone, Debug)]
-pub(crate) struct Authority(watch::Receiver<Until>);
+pub(crate) struct Authority(watch::Receiver<Option<Lead>>);
 
 impl Authority {
     /// How much longer we may act; `None` when we may not.
     pub(crate) fn remaining(&self) -> Option<Duration> {
-        let left = self.0.borrow().as_ref()?.saturating_duration_since(Instant::now());
+        let left = self.0.borrow().as_ref()?.until.saturating_duration_since(Instant::now());
         (!left.is_zero()).then_some(left)
+    }
+
+    /// Number of our term: the same again after a gap means that nobody else has led in between.
+    pub(crate) fn term(&self) -> Option<i32> {
+        self.0.borrow().as_ref().map(|lead| lead.term)
     }
 
     /// Waits until we lead.

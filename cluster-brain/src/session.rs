@@ -40,12 +40,19 @@ impl Sessions {
     pub(crate) async fn run(self, stop: CancellationToken) -> Result<(), TaskError> {
         let _release = self.release.clone().drop_guard();
         let mut authority = self.authority.clone();
+        let mut last_term = None;
         loop {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return Ok(()),
                 () = authority.gained() => {}
             }
+            // What another leader did since has made up for what we had under way.
+            let term = authority.term();
+            if last_term != term {
+                self.stores.change(|world, _| world.forget_in_flight());
+            }
+            last_term = term;
             let group = self.begin(&stop);
             let token = group.token();
             tokio::select! {

@@ -31,7 +31,7 @@ use crate::queue::Queue;
 
 /// How long a burst of changes of servers is gathered before their set looks at them: each state of each server is an
 /// event, and one report for many is enough.
-const GATHER: Duration = Duration::from_millis(50);
+const GATHER: Duration = Duration::from_millis(100);
 
 /// Namespace and name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

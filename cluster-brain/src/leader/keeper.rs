@@ -15,7 +15,7 @@ use tokio::sync::{Notify, watch};
 use tracing::{info, warn};
 
 use super::claim::{Seen, Step, Terms, decide, release};
-use super::{Authority, LeaderMetrics, Until};
+use super::{Authority, Lead, LeaderMetrics};
 
 /// Why the lease could not be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -37,7 +37,7 @@ pub(crate) struct Keeper {
     terms: Terms,
     clock: Clock,
     seen: Option<Seen>,
-    until: watch::Sender<Until>,
+    lead: watch::Sender<Option<Lead>>,
     changed: Arc<Notify>,
     metrics: LeaderMetrics,
     backoff: Backoff,
@@ -52,13 +52,13 @@ impl Keeper {
         changed: Arc<Notify>,
         metrics: LeaderMetrics,
     ) -> (Self, Authority) {
-        let (until, authority) = watch::channel(None);
+        let (lead, authority) = watch::channel(None);
         let keeper = Self {
             leases: Api::namespaced(client, SYSTEM_NAMESPACE),
             terms: Terms { identity, duration },
             clock: Clock::system(),
             seen: None,
-            until,
+            lead,
             changed,
             metrics,
             backoff: Backoff::new(duration / 16, duration / 4),
@@ -82,7 +82,7 @@ impl Keeper {
                 }
             };
             self.publish_lapse();
-            let leads = self.until.borrow().is_some();
+            let leads = self.lead.borrow().is_some();
             let changed = Arc::clone(&self.changed);
             tokio::select! {
                 biased;
@@ -97,7 +97,7 @@ impl Keeper {
     }
 
     async fn turn(&mut self) -> Result<Instant, KeeperError> {
-        let leads = self.until.borrow().is_some();
+        let leads = self.lead.borrow().is_some();
         if !leads {
             self.read().await?;
         }
@@ -121,8 +121,9 @@ impl Keeper {
         };
         match written {
             Ok(lease) => {
+                let term = lease.spec.as_ref().and_then(|spec| spec.lease_transitions).unwrap_or(0);
                 self.seen = Some(Seen { lease, since: sent });
-                self.hold_until(self.terms.acts_until(sent));
+                self.hold(Lead { until: self.terms.acts_until(sent), term });
                 Ok(sent + self.terms.renewal())
             }
             Err(KeeperError::Create(error) | KeeperError::Write(error))
@@ -144,11 +145,11 @@ impl Keeper {
         Ok(())
     }
 
-    fn hold_until(&self, until: Instant) {
-        let before = self.until.send_replace(Some(until));
+    fn hold(&self, lead: Lead) {
+        let before = self.lead.send_replace(Some(lead));
         self.metrics.last_renewal.set(self.clock.now().as_second());
         if before.is_none() {
-            info!(identity = self.terms.identity, "leading");
+            info!(identity = self.terms.identity, term = lead.term, "leading");
             self.metrics.terms.inc();
             self.metrics.leading.set(1);
         }
@@ -156,21 +157,21 @@ impl Keeper {
 
     /// Says that we do not lead any more, once the time is over.
     fn publish_lapse(&self) {
-        let lapsed = self.until.borrow().is_some_and(|until| until <= self.clock.instant());
+        let lapsed = self.lead.borrow().is_some_and(|lead| lead.until <= self.clock.instant());
         if lapsed {
             self.stop_acting("the lease was not renewed in time");
         }
     }
 
     fn stop_acting(&self, reason: &'static str) {
-        if self.until.send_replace(None).is_some() {
+        if self.lead.send_replace(None).is_some() {
             self.metrics.leading.set(0);
             warn!(identity = self.terms.identity, reason, "not leading any more");
         }
     }
 
     async fn give_back(&mut self) {
-        self.until.send_replace(None);
+        self.lead.send_replace(None);
         self.metrics.leading.set(0);
         let Some(lease) = self.seen.as_ref().and_then(|seen| release(seen, &self.terms)) else { return };
         let parameters = PostParams::default();

@@ -55,8 +55,7 @@ impl<T: Kept> Shelf<T> {
         self.kept.get(key).map(|entry| &entry.object)
     }
 
-    #[cfg(test)]
-    fn iter(&self) -> impl Iterator<Item = &Arc<T>> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<T>> {
         self.kept.values().map(|entry| &entry.object)
     }
 

@@ -174,6 +174,7 @@ impl Feed for Sets {
         for change in world.sets.end_list() {
             world.note_set(Some(change));
         }
+        world.forget_orphans();
     }
 }
 

@@ -89,10 +89,24 @@ impl World {
         self.waiting.iter().cloned().collect()
     }
 
-    /// Forgets Fleets, sets and servers.
+    /// Forgets Fleets, sets and servers, but not the servers of which nobody knows whether they arrived.
     pub(super) fn forget_objects(&mut self) {
         let (cluster, reserve) = (std::mem::take(&mut self.cluster), self.reserve);
-        *self = Self { cluster, reserve, ..Self::default() };
+        let mut in_flight = std::mem::take(&mut self.in_flight);
+        in_flight.retain(|_, flight| flight.object.is_some());
+        *self = Self { cluster, reserve, in_flight, ..Self::default() };
+    }
+
+    /// Forgets what was on its way.
+    pub(crate) fn forget_in_flight(&mut self) {
+        self.in_flight.clear();
+    }
+
+    /// All sets are known: what is on its way to others is wanted by nobody.
+    pub(super) fn forget_orphans(&mut self) {
+        let Self { sets, in_flight, .. } = self;
+        let known: BTreeSet<&str> = sets.iter().map(|set| set.uid()).collect();
+        in_flight.retain(|_, flight| flight.set.as_deref().is_none_or(|set| known.contains(set)));
     }
 
     pub(crate) fn note_fleet(&mut self, change: Option<Change<Fleet>>) {

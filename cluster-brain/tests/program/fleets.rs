@@ -183,7 +183,8 @@ async fn at_rest_nothing_but_the_leader_lease_is_written() {
     let log = || std::fs::read_to_string(cluster.plane.audit_log().expect("an audit log")).expect("the log");
     renewals(4).await;
     let before = writes(&log());
-    let creates = before.iter().filter(|write| write.contains("\"create\"") && write.contains("gameservers"));
+    let creates =
+        before.iter().filter(|write| write.contains("\"create\"") && write.contains("\"gameservers\""));
     assert_eq!(creates.count(), 10, "the log knows the brain: {before:?}");
     let changes =
         before.iter().filter(|write| write.contains("\"patch\"") && write.contains("\"gameservers\""));

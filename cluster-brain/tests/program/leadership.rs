@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use berth_api::names::{BRAIN_LEASE, SYSTEM_NAMESPACE};
-use berth_dev::{Daemon, eventually};
+use berth_dev::{ControlPlane, ControlPlaneOptions, Daemon, Launch, eventually};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::Api;
 use serde_json::json;
@@ -87,4 +87,47 @@ async fn a_brain_that_is_killed_again_and_again_makes_not_one_too_many() {
     }
     cluster.wait_for_ready("lobby", 300).await;
     assert_eq!(truth.seen().ever.len(), 300);
+}
+
+#[tokio::test]
+async fn an_api_server_that_falls_silent_gets_not_one_too_many() {
+    let cluster = Cluster::start().await;
+    let _agents =
+        [cluster.agent("n1", Manner::default()).await, cluster.agent("n2", Manner::default()).await];
+    let brain = cluster.brain("brain");
+    let truth = Truth::watch(&cluster);
+    leader(&cluster, "").await;
+    cluster.create_fleet("lobby", 200, json!({})).await;
+    for (turn, count) in [30, 120].into_iter().enumerate() {
+        eventually(LIMIT, format!("{count} servers"), async || {
+            let ever = truth.seen().ever.len();
+            if ever >= count { Ok(()) } else { Err(format!("{ever} servers")) }
+        })
+        .await
+        .expect("servers on their way");
+        assert!(cluster.plane.api_server().pause());
+        eventually(LIMIT, "the brain to stop acting", async || {
+            let log = std::fs::read_to_string(brain.log()).unwrap_or_default();
+            let stops = log.lines().filter(|line| line.contains("not leading any more")).count();
+            if stops > turn { Ok(()) } else { Err(log.lines().last().unwrap_or_default().to_owned()) }
+        })
+        .await
+        .expect("a brain that does not act");
+        assert!(cluster.plane.api_server().resume());
+    }
+    cluster.wait_for_ready("lobby", 200).await;
+    assert_eq!(truth.seen().ever.len(), 200);
+}
+
+#[tokio::test]
+async fn without_its_resources_a_brain_says_what_is_missing_and_ends() {
+    let plane = ControlPlane::start(ControlPlaneOptions::default()).await.expect("a control plane");
+    let kubeconfig = plane.kubeconfig_path().to_string_lossy().into_owned();
+    let launch =
+        Launch::new("brain", env!("CARGO_BIN_EXE_berth-brain")).arguments(["--kubeconfig", &kubeconfig]);
+    let brain = Daemon::start(plane.instance(), launch).expect("a brain");
+    let ended = brain.wait(LIMIT).await.expect("an end");
+    assert_eq!(ended.and_then(|status| status.code()), Some(1));
+    let said = brain.last_words();
+    assert!(said.contains("resource definition fleets.agones.dev is missing"), "{said}");
 }
