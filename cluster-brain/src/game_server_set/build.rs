@@ -52,6 +52,12 @@ impl Mould {
         &self.spec
     }
 
+    /// The servers have an address that their author gave, and no pod: they go to no node.
+    pub(super) fn is_development(&self) -> bool {
+        let annotations = self.metadata.annotations.as_ref();
+        annotations.is_some_and(|annotations| annotations.contains_key(names::DEV_ADDRESS_ANNOTATION))
+    }
+
     /// The key of a server with this random ending.
     pub(super) fn key(&self, ending: &str) -> Key {
         let room = LONGEST_NAME - 1 - ending.len();

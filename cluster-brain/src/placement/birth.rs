@@ -76,7 +76,7 @@ pub(crate) fn adoption(server: &GameServer, node: Option<&Birth>) -> Value {
     adopted.spec.scheduling = Some(server.spec.scheduling());
     adopted.status = Some(match server.dev_address() {
         Some(address) => development_status(&adopted, address),
-        None => first_status(&adopted.spec, node),
+        None => begun(server.status.as_ref(), first_status(&adopted.spec, node)),
     });
     let annotations = adopted.metadata.annotations.get_or_insert_default();
     annotations.insert(names::SDK_VERSION_ANNOTATION.to_owned(), VERSION.to_owned());
@@ -87,6 +87,19 @@ pub(crate) fn adoption(server: &GameServer, node: Option<&Birth>) -> Value {
     }
     let change = difference(&json!(server), &json!(adopted)).unwrap_or_else(|| json!({}));
     under_version(change, server.metadata.resource_version.as_deref().unwrap_or_default())
+}
+
+/// What a creator has written of the status stays.
+fn begun(written: Option<&GameServerStatus>, first: GameServerStatus) -> GameServerStatus {
+    let Some(written) = written.filter(|written| written.state.is_some()).cloned() else { return first };
+    GameServerStatus {
+        node_name: first.node_name,
+        eviction: written.eviction.or(first.eviction),
+        counters: written.counters.or(first.counters),
+        lists: written.lists.or(first.lists),
+        players: written.players.or(first.players),
+        ..written
+    }
 }
 
 /// The write that makes a development server Ready.
@@ -176,6 +189,20 @@ mod tests {
         let change = adoption(&direct(), None);
         assert_eq!(change["status"]["nodeName"], "");
         assert_eq!(change["metadata"]["annotations"].get(names::LEASE_ANNOTATION), None);
+    }
+
+    #[test]
+    fn what_its_creator_wrote_of_the_status_stays() {
+        let mut server = direct();
+        server.status = serde_json::from_value(json!({
+            "state": "PortAllocation", "counters": {"rooms": {"count": 9, "capacity": 10}},
+        }))
+        .ok();
+        let change = adoption(&server, Some(&birth()));
+        assert_eq!(change["status"].get("state"), None);
+        assert_eq!(change["status"].get("counters"), None);
+        assert_eq!(change["status"]["eviction"]["safe"], "OnUpgrade");
+        assert_eq!(change["status"]["nodeName"], "n1");
     }
 
     #[test]

@@ -43,9 +43,9 @@ pub(super) fn decide(server: &Server, has_node_object: bool) -> Step {
     let is_development = server.is_development();
     // An agent is, or will be, there for a server whose node exists.
     let is_agents = !is_development && server.node.is_some() && has_node_object;
+    let is_held =
+        server.finalizers.iter().any(|one| one == names::FINALIZER || one == names::LEGACY_FINALIZER);
     if server.is_ending {
-        let is_held =
-            server.finalizers.iter().any(|one| one == names::FINALIZER || one == names::LEGACY_FINALIZER);
         return if is_agents || !is_held { Step::Leave } else { Step::LetGo { is_podless: is_development } };
     }
     match server.state {
@@ -57,6 +57,8 @@ pub(super) fn decide(server: &Server, has_node_object: bool) -> Step {
         {
             Step::MakeReady
         }
+        // Its creator wrote a state, and nothing else of what a server begins with.
+        Some(State::PortAllocation | State::Creating) if server.node.is_none() && !is_held => Step::Adopt,
         Some(State::PortAllocation | State::Creating) if server.node.is_none() => place(server),
         None
         | Some(
@@ -102,6 +104,8 @@ mod tests {
     #[test]
     fn a_server_without_a_state_is_taken_on() {
         assert_eq!(decide(&server("a").stateless().build(), false), Step::Adopt);
+        let half = server("a").state(State::Creating).without_finalizer().build();
+        assert_eq!(decide(&half, false), Step::Adopt, "its creator wrote a state");
         let wiped = server("a").stateless().on("n1").build();
         assert_eq!(decide(&wiped, true), Step::Leave, "its agent restores it");
     }

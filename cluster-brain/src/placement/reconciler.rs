@@ -119,7 +119,7 @@ impl PlacementReconciler {
         let Some(object) = read.filter(|object| object.metadata.uid.as_deref() == Some(&server.uid)) else {
             return Ok(Outcome::Done);
         };
-        if object.state().is_some() || object.is_being_deleted() {
+        if object.node_name().is_some() || object.is_being_deleted() {
             return Ok(Outcome::Done);
         }
         if object.dev_address().is_some() {

@@ -266,3 +266,124 @@ fn fleet_of(metadata: &ObjectMeta) -> Option<Key> {
     let name = metadata.labels.as_ref()?.get(FLEET_LABEL).filter(|name| !name.is_empty())?;
     Some(Key::new(metadata.namespace.clone().unwrap_or_default(), name))
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn game_server(name: &str, version: u32, node: &str) -> GameServer {
+        serde_json::from_value(json!({
+            "metadata": {
+                "name": name, "namespace": "games", "uid": format!("uid-{name}"),
+                "resourceVersion": version.to_string(), "finalizers": [berth_api::names::FINALIZER],
+                "ownerReferences": [{
+                    "apiVersion": "agones.dev/v1", "kind": "GameServerSet", "name": "set", "uid": "uid-set",
+                    "controller": true,
+                }],
+            },
+            "spec": {"template": {"spec": {"containers": [{"name": "c"}]}}},
+            "status": {"state": "Creating", "nodeName": node},
+        }))
+        .expect("a GameServer")
+    }
+
+    fn key(name: &str) -> Key {
+        Key::new("games", name)
+    }
+
+    fn coming(world: &mut World, name: &str, node: &str) {
+        let object = game_server(name, 0, node);
+        let flight = InFlight {
+            set: Some("uid-set".to_owned()),
+            node: Some(node.to_owned()),
+            needs: Arc::new(Needs::of(&object.spec)),
+            object: Some(Arc::new(object)),
+        };
+        world.begin(key(name), flight);
+    }
+
+    /// Servers of the set, seen and being created, and what uses room on the node.
+    fn counts(world: &World) -> (usize, usize, usize) {
+        (world.servers_of("uid-set").len(), world.being_created("uid-set"), world.loads_on("n1").count())
+    }
+
+    #[test]
+    fn a_server_counts_once_from_its_decision_to_its_end() {
+        for is_answer_first in [true, false] {
+            let mut world = World::default();
+            coming(&mut world, "a", "n1");
+            assert_eq!(counts(&world), (0, 1, 1), "decided");
+            assert!(!world.is_free(&key("a")));
+            for is_answer in [is_answer_first, !is_answer_first] {
+                match is_answer {
+                    true => world.server_created(&game_server("a", 1, "n1")),
+                    false => world.see_server(&game_server("a", 1, "n1")),
+                }
+                assert_eq!(counts(&world), (1, 0, 1), "there, whoever says so first");
+            }
+            let change = world.servers.gone(&key("a"), Some("uid-a"));
+            world.note_server(change);
+            assert_eq!(counts(&world), (0, 0, 0), "gone");
+            world.server_created(&game_server("a", 1, "n1"));
+            assert_eq!(counts(&world), (0, 0, 0), "a late answer brings nothing back");
+        }
+    }
+
+    #[test]
+    fn what_nobody_answered_stays_until_it_is_known_or_unwanted() {
+        let mut world = World::default();
+        coming(&mut world, "a", "n1");
+        world.forget_objects();
+        assert_eq!(world.unanswered("uid-set").len(), 1, "a gap in leading");
+        world.forget_orphans();
+        assert_eq!(world.unanswered("uid-set").len(), 0, "its set is no more");
+        coming(&mut world, "b", "n1");
+        world.forget_in_flight();
+        assert_eq!(counts(&world), (0, 0, 0), "another has led");
+    }
+
+    #[test]
+    fn a_hand_over_counts_on_its_node_until_it_is_answered() {
+        let mut world = World::default();
+        world.see_server(&game_server("a", 1, ""));
+        assert_eq!(world.waiting(), [key("a")]);
+        let needs = Arc::clone(&world.servers.get(&key("a")).expect("the server").needs);
+        let flight = InFlight { set: None, node: Some("n1".to_owned()), needs, object: None };
+        world.begin(key("a"), flight);
+        assert_eq!(counts(&world), (1, 0, 1));
+        world.server_changed(&game_server("a", 2, "n1"));
+        assert_eq!(counts(&world), (1, 0, 1), "not twice");
+        world.take_wakes();
+        world.end(&key("a"));
+        assert_eq!(counts(&world), (1, 0, 1));
+        assert!(world.waiting().is_empty());
+        assert!(!world.take_wakes().contains(&Wake::Waiting), "no room came free");
+    }
+
+    #[test]
+    fn room_that_comes_free_wakes_those_that_wait() {
+        let mut world = World::default();
+        world.see_server(&game_server("a", 1, "n1"));
+        world.take_wakes();
+        world.see_server(&game_server("a", 2, "n1"));
+        assert!(!world.take_wakes().contains(&Wake::Waiting));
+        let change = world.servers.gone(&key("a"), None);
+        world.note_server(change);
+        let wakes = world.take_wakes();
+        assert!(wakes.contains(&Wake::Waiting) && wakes.contains(&Wake::SetSoon(key("set"))), "{wakes:?}");
+        coming(&mut world, "b", "n1");
+        world.end(&key("b"));
+        assert!(world.take_wakes().contains(&Wake::Waiting), "a creation that was refused");
+    }
+
+    #[test]
+    fn servers_of_one_set_share_what_they_need() {
+        let mut world = World::default();
+        world.see_server(&game_server("a", 1, "n1"));
+        world.see_server(&game_server("b", 2, "n1"));
+        let needs = |name| Arc::as_ptr(&world.servers.get(&key(name)).expect("a server").needs);
+        assert_eq!(needs("a"), needs("b"));
+    }
+}
