@@ -149,7 +149,7 @@ proptest! {
             if decision.create > 0 {
                 prop_assert!(up(&servers) + coming + decision.create <= target);
             }
-            if decision == Decision::default() {
+            if decision == Decision::default() && coming == 0 {
                 break;
             }
             // What is decided happens: marked servers are gone, and what was on its way has come.
