@@ -27,7 +27,7 @@ test: check ## every check and every test, on real components
 	@$(DEV) install
 	@$(DEV) sweep
 	@$(CARGO) build --quiet --workspace --bins
-	@$(CARGO) test --workspace; result=$$?; $(DEV) sweep; exit $$result
+	@$(CARGO) test --workspace --no-fail-fast; result=$$?; $(DEV) sweep; exit $$result
 
 check: ## format, lints, docs, generated files
 	@$(CARGO) fmt --all --check
