@@ -40,10 +40,10 @@ impl Cluster {
     pub(crate) async fn start_with(options: ControlPlaneOptions) -> Self {
         let plane = ControlPlane::start(options).await.expect("a control plane");
         let client = plane.client();
-        let crds = manifests().join("crds");
-        let files = std::fs::read_dir(&crds).expect("the folder of the definitions");
-        for file in files.map(|file| file.expect("a file").path()).chain([manifests().join("namespace.yaml")])
-        {
+        let crds = std::fs::read_dir(manifests().join("crds")).expect("the folder of the definitions");
+        let crds = crds.map(|file| file.expect("a file").path());
+        let rights = ["namespace.yaml", "rbac.yaml", "game-namespace/bindings.yaml"];
+        for file in crds.chain(rights.map(|file| manifests().join(file))) {
             install::apply(&client, &file).await.expect("an applied manifest");
         }
         let group = TaskGroup::new(CancellationToken::new());
@@ -51,9 +51,11 @@ impl Cluster {
         Self { plane, client, spawner, _stop: token.drop_guard() }
     }
 
-    /// Starts a brain.
+    /// Starts a brain, with the rights that it ships with.
     pub(crate) fn brain(&self, name: &str) -> Daemon {
-        let kubeconfig = self.plane.kubeconfig_path().to_string_lossy().into_owned();
+        let kubeconfig = self.plane.instance().folder().join("brain.kubeconfig");
+        let kubeconfig = self.plane.kubeconfig_for("berth-brain", &[], &kubeconfig).expect("a kubeconfig");
+        let kubeconfig = kubeconfig.to_string_lossy().into_owned();
         let launch = Launch::new(name, env!("CARGO_BIN_EXE_berth-brain"))
             .arguments(["--kubeconfig".to_owned(), kubeconfig])
             .arguments(["--log-level", "info,berth_brain=debug"]);
