@@ -25,7 +25,7 @@ use tracing::{info, warn};
 use crate::config::{BootIdSource, SOCKET_NAME, Settings, boot_id};
 use crate::events::{EventMetrics, Recorder, sender};
 use crate::front::{self, FrontMetrics, FrontSettings};
-use crate::game_server::apply::{Accounts, Actor};
+use crate::game_server::apply::{Accounts, Actor, Calls, Taken};
 use crate::game_server::supervisor::{Outlets, Supervisor};
 use crate::game_server::{Board, ServerMetrics};
 use crate::host::{Host, HostMetrics, LinuxHost, LinuxSettings};
@@ -158,11 +158,13 @@ async fn compose<H: Host>(
         front,
         recorder,
         node: node.clone(),
+        taken: Taken { others: others_seen.clone(), games: games_seen.clone() },
         board: board.clone(),
         metrics: ServerMetrics::register(&mut metrics.subsystem("game_servers")),
         clock: Clock::system(),
         limit,
         accounts: Accounts::default(),
+        calls: Calls::default(),
     });
     let outlets = Outlets { others, games, adopted, ready: readiness.condition("adopted") };
     let supervisor =

@@ -121,3 +121,75 @@ fn owner(pod: &Pod) -> Option<ServerUid> {
         .find(|owner| owner.controller == Some(true) && owner.kind == "GameServer")
         .map(|owner| ServerUid(owner.uid.clone()))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    use berth_api::link::ServerUid;
+    use k8s_openapi::api::core::v1::Pod;
+    use serde_json::{Value, json};
+
+    use super::PodBook;
+    use crate::ports::ledger::Ledger;
+    use crate::ports::{PortMetrics, PortRange, Ports};
+
+    fn pod(uid: &str, owner: Option<&str>, phase: &str) -> Arc<Pod> {
+        let owners: Vec<Value> = owner
+            .map(|uid| {
+                json!({
+                    "apiVersion": "agones.dev/v1", "kind": "GameServer", "name": "gs", "uid": uid,
+                    "controller": true
+                })
+            })
+            .into_iter()
+            .collect();
+        let role = if owner.is_some() { "gameserver" } else { "other" };
+        let pod = json!({
+            "metadata": { "uid": uid, "labels": { "agones.dev/role": role }, "ownerReferences": owners },
+            "spec": { "containers": [{
+                "name": "main",
+                "ports": [{ "containerPort": 80, "hostPort": 7000, "protocol": "TCP" }],
+                "resources": { "requests": { "cpu": "100m" } }
+            }] },
+            "status": { "phase": phase }
+        });
+        Arc::new(serde_json::from_value(pod).expect("a pod"))
+    }
+
+    #[test]
+    fn pods_take_room_and_ports_until_they_have_ended() {
+        let range = PortRange::new(7000, 7001).expect("a range");
+        let ports = Ports::new(
+            Ledger::new(BTreeMap::from([("default".to_owned(), range)]), 0),
+            PortMetrics::default(),
+        );
+        let free = || ports.counts().borrow()["default"].free;
+        let mut book = PodBook::default();
+        book.note(&pod("a", None, "Running"), &ports);
+        book.note(&pod("b", Some("gs-1"), "Running"), &ports);
+        assert_eq!((book.others().milli_cpu, book.games().milli_cpu, free()), (100, 100, 1));
+        assert!(book.of(&ServerUid("gs-1".into())).is_some());
+        book.note(&pod("a", None, "Succeeded"), &ports);
+        assert_eq!((book.others().milli_cpu, free()), (0, 1), "the other pod still has the port");
+        assert_eq!(book.remove("b", &ports), Some(ServerUid("gs-1".into())));
+        assert_eq!((book.games().milli_cpu, free()), (0, 2));
+        assert!(book.of(&ServerUid("gs-1".into())).is_none());
+    }
+
+    #[test]
+    fn what_a_new_list_does_not_show_is_gone() {
+        let ports = Ports::new(Ledger::new(BTreeMap::new(), 0), PortMetrics::default());
+        let mut book = PodBook::default();
+        for uid in ["a", "b", "c"] {
+            book.note(&pod(uid, Some(uid), "Running"), &ports);
+        }
+        book.begin_list();
+        book.note(&pod("a", Some("a"), "Running"), &ports);
+        book.keep(Some("b"));
+        let gone = book.end_list(&ports);
+        assert_eq!(gone, [("c".to_owned(), Some(ServerUid("c".into())))]);
+        assert_eq!(book.games().pods, 2);
+    }
+}

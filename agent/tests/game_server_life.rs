@@ -323,6 +323,57 @@ async fn the_second_agent_of_a_node_waits_and_takes_over_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_port_of_another_pod_is_not_given_out() {
+    let world = World::new().await.with_ports(7000, 7001);
+    let stranger = json!({
+        "metadata": { "name": "stranger" },
+        "spec": { "nodeName": world.node, "containers": [{
+            "name": "web", "image": "web", "ports": [{ "containerPort": 80, "hostPort": 7000, "protocol": "TCP" }]
+        }] }
+    });
+    let stranger = serde_json::from_value(stranger).expect("a pod");
+    world.pods().create(&PostParams::default(), &stranger).await.expect("made");
+    let agent = world.start().await;
+    world.hand_over("beside", spec(one_port())).await;
+    let server = world.until_state("beside", State::Scheduled).await;
+    assert_eq!(server.spec.ports()[0].host_port, Some(7001));
+    agent.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lapsed_lease_stops_every_write_and_its_return_carries_on() {
+    let world = World::alone().await;
+    let agent = world.start().await;
+    let mut game = world.connect(&[]).await;
+    let uid = world.hand_over("patient", spec(one_port())).await.uid().expect("a UID");
+    world.until_state("patient", State::Scheduled).await;
+    world.run_pod("patient").await;
+    game.listeners(&uid).await;
+    world.stop_api_server().await;
+    let lapsed = eventually(Duration::from_secs(60), "the lease to lapse", async || {
+        let status = world.status().await.map_err(|error| error.to_string())?;
+        if status.lease.held { Err("held".to_owned()) } else { Ok(()) }
+    });
+    lapsed.await.expect("in time");
+    game.asks(&uid, 1, Change::Ready).await;
+    world.start_api_server().await;
+    let server = world.until_state("patient", State::Ready).await;
+    assert_eq!(server.annotation("berth.dev/sdk-applied"), Some("1"));
+    game.acknowledged(&uid, 1).await;
+    agent.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_api_server_without_our_resources_is_refused_in_a_sentence() {
+    let world = World::bare().await;
+    let error = world.launch().ended().await.expect_err("refused");
+    assert_eq!(
+        format!("{error:#}"),
+        "the API server does not know gameservers.agones.dev; apply Berth's CRDs (manifests/crds), then start again"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_game_node_follows_node_and_servers() {
     let world = World::new().await;
     let agent = world.start().await;

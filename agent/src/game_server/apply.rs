@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use berth_api::game_node::Room;
 use berth_api::game_server::{GameServer, PortSpec};
 use berth_api::names;
 use berth_runtime::clock::{Clock, Instant};
@@ -15,7 +16,7 @@ use k8s_openapi::api::core::v1::{Event, Pod, ServiceAccount};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
 use kube::{Api, Client, Resource as _};
 use serde_json::Value;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use super::pod::{Plan, PodError, build};
 use super::{Board, ServerMetrics};
@@ -26,6 +27,7 @@ use crate::host::Host;
 use crate::identity::Identity;
 use crate::lease::{Authority, Claim, NotHeld};
 use crate::node::NodeFacts;
+use crate::node::room::plus;
 use crate::ports::Ports;
 use crate::ports::probe::ProbeError;
 
@@ -33,6 +35,9 @@ use crate::ports::probe::ProbeError;
 const SDK_ACCOUNT: &str = "agones-sdk";
 /// How long it is believed that a namespace has, or lacks, that account.
 const ACCOUNT_MEMORY: Duration = Duration::from_secs(60);
+
+/// Calls at once: more of them would only wait in the API server, where waiting costs them their time.
+const CALLS: usize = 8;
 
 /// Why a step was not done.
 #[derive(Debug, thiserror::Error)]
@@ -98,6 +103,8 @@ pub struct Actor<H> {
     pub recorder: Recorder,
     /// Our node, as it is now.
     pub node: watch::Receiver<Arc<NodeFacts>>,
+    /// What its pods take.
+    pub taken: Taken,
     /// What the servers look like.
     pub board: Board,
     /// Numbers.
@@ -108,6 +115,34 @@ pub struct Actor<H> {
     pub limit: Duration,
     /// Which namespaces have an account of their own for game servers.
     pub accounts: Accounts,
+    /// Room for calls.
+    pub calls: Calls,
+}
+
+/// What the pods of the node take.
+#[derive(Clone, Debug)]
+pub struct Taken {
+    /// Those that are no game servers.
+    pub others: watch::Receiver<Room>,
+    /// Those that are.
+    pub games: watch::Receiver<Room>,
+}
+
+impl Taken {
+    /// All of it.
+    pub fn all(&self) -> Room {
+        plus(*self.others.borrow(), *self.games.borrow())
+    }
+}
+
+/// Room for calls to the API server, so that many servers at once do not make each other late.
+#[derive(Debug)]
+pub struct Calls(Semaphore);
+
+impl Default for Calls {
+    fn default() -> Self {
+        Self(Semaphore::new(CALLS))
+    }
 }
 
 /// What is remembered of the namespaces' accounts.
@@ -170,16 +205,13 @@ impl<H: Host> Actor<H> {
     /// # Errors
     /// Not held, or what the API server answered.
     pub async fn patch(&self, server: &GameServer, body: Value) -> Result<GameServer, ApplyError> {
-        self.claim()?;
         let (namespace, name) = key(server);
         let params =
             PatchParams { field_manager: Some(names::AGENT_MANAGER.to_owned()), ..PatchParams::default() };
         let body = Patch::Merge(body);
         let servers = self.servers(namespace);
         let call = servers.patch(name, &params, &body);
-        within(self.limit, call)
-            .await
-            .map_err(|source| ApplyError::Call { what: "change the game server", source })
+        self.write("change the game server", call).await
     }
 
     /// The server as the API server has it now.
@@ -187,9 +219,7 @@ impl<H: Host> Actor<H> {
     /// # Errors
     /// What the API server answered.
     pub async fn look(&self, namespace: &str, name: &str) -> Result<Option<GameServer>, ApplyError> {
-        within(self.limit, self.servers(namespace).get_opt(name))
-            .await
-            .map_err(|source| ApplyError::Call { what: "read the game server", source })
+        self.read("read the game server", self.servers(namespace).get_opt(name)).await
     }
 
     /// The pod as the API server has it now.
@@ -197,9 +227,7 @@ impl<H: Host> Actor<H> {
     /// # Errors
     /// What the API server answered.
     pub async fn look_for_pod(&self, namespace: &str, name: &str) -> Result<Option<Pod>, ApplyError> {
-        within(self.limit, self.pods(namespace).get_opt(name))
-            .await
-            .map_err(|source| ApplyError::Call { what: "read the pod", source })
+        self.read("read the pod", self.pods(namespace).get_opt(name)).await
     }
 
     /// Makes the pod, or finds the one that is there.
@@ -211,7 +239,6 @@ impl<H: Host> Actor<H> {
         let account = self.account(namespace).await?;
         let plan = Plan { server, ports, node: &self.identity.node, service_account: account };
         let body = serde_json::to_vec(&build(plan)?).map_err(ApplyError::Request)?;
-        self.claim()?;
         let params =
             PostParams { field_manager: Some(names::AGENT_MANAGER.to_owned()), ..PostParams::default() };
         let request = kube::core::Request::new(Pod::url_path(&(), Some(namespace))).create(&params, body);
@@ -219,16 +246,16 @@ impl<H: Host> Actor<H> {
             let request = request.map_err(kube::Error::BuildRequest)?;
             self.client.request::<Pod>(request).await
         };
-        let error = match within(self.limit, created).await {
+        let error = match self.write("create the pod", created).await {
             Ok(pod) => return Ok(MadePod::New(pod)),
             Err(error) => error,
         };
-        if error.class() == Class::AlreadyExists
+        if error.class() == Some(Class::AlreadyExists)
             && let Some(pod) = self.look_for_pod(namespace, name).await?
         {
             return Ok(MadePod::Old(pod));
         }
-        Err(ApplyError::Call { what: "create the pod", source: error })
+        Err(error)
     }
 
     async fn account(&self, namespace: &str) -> Result<Option<&'static str>, ApplyError> {
@@ -237,43 +264,66 @@ impl<H: Host> Actor<H> {
             return Ok(there.then_some(SDK_ACCOUNT));
         }
         let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), namespace);
-        let there = match within(self.limit, accounts.get_metadata_opt(SDK_ACCOUNT)).await {
+        let looked = accounts.get_metadata_opt(SDK_ACCOUNT);
+        let there = match self.read("look for the service account", looked).await {
             Ok(found) => found.is_some(),
             // Without the right to look, the namespace's default account is what every pod may have.
-            Err(error) if error.class() == Class::Forbidden => false,
-            Err(source) => return Err(ApplyError::Call { what: "look for the service account", source }),
+            Err(error) if error.class() == Some(Class::Forbidden) => false,
+            Err(error) => return Err(error),
         };
         self.accounts.note(namespace, there, now);
         Ok(there.then_some(SDK_ACCOUNT))
     }
 
-    /// Deletes this very pod, with its own grace.
+    /// Deletes this very pod, with its own grace. Answers the pod as it ends, or none where it is gone.
     ///
     /// # Errors
     /// Not held, or what the API server answered.
-    pub async fn delete_pod(&self, pod: &Pod) -> Result<(), ApplyError> {
-        self.claim()?;
+    pub async fn delete_pod(&self, pod: &Pod) -> Result<Option<Pod>, ApplyError> {
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
         let name = pod.metadata.name.as_deref().unwrap_or_default();
         let params =
             DeleteParams { preconditions: uid(pod.metadata.uid.as_deref()), ..DeleteParams::default() };
-        done("delete the pod", within(self.limit, self.pods(namespace).delete(name, &params)).await)
+        let pods = self.pods(namespace);
+        done(self.write("delete the pod", pods.delete(name, &params)).await.map(|ending| ending.left()))
     }
 
-    /// Deletes the GameServer; its finalizer keeps it until the pod is gone.
+    /// Deletes the GameServer; its finalizer keeps it until the pod is gone. Answers the server as it ends, or none
+    /// where it is gone.
     ///
     /// # Errors
     /// Not held, or what the API server answered.
-    pub async fn delete_server(&self, server: &GameServer) -> Result<(), ApplyError> {
-        self.claim()?;
+    pub async fn delete_server(&self, server: &GameServer) -> Result<Option<GameServer>, ApplyError> {
         let (namespace, name) = key(server);
         let params = DeleteParams {
             propagation_policy: Some(PropagationPolicy::Background),
             preconditions: uid(server.metadata.uid.as_deref()),
             ..DeleteParams::default()
         };
-        let call = within(self.limit, self.servers(namespace).delete(name, &params)).await;
-        done("delete the game server", call)
+        let servers = self.servers(namespace);
+        let deleted = self.write("delete the game server", servers.delete(name, &params)).await;
+        done(deleted.map(|ending| ending.left()))
+    }
+
+    /// One call that changes something: the claim is checked once there is room for the call, right before it.
+    async fn write<T>(
+        &self,
+        what: &'static str,
+        call: impl Future<Output = Result<T, kube::Error>>,
+    ) -> Result<T, ApplyError> {
+        // The semaphore is never closed; without a permit, calls would only be more at once.
+        let _room = self.calls.0.acquire().await.ok();
+        self.claim()?;
+        within(self.limit, call).await.map_err(|source| ApplyError::Call { what, source })
+    }
+
+    async fn read<T>(
+        &self,
+        what: &'static str,
+        call: impl Future<Output = Result<T, kube::Error>>,
+    ) -> Result<T, ApplyError> {
+        let _room = self.calls.0.acquire().await.ok();
+        within(self.limit, call).await.map_err(|source| ApplyError::Call { what, source })
     }
 }
 
@@ -290,10 +340,9 @@ fn uid(uid: Option<&str>) -> Option<Preconditions> {
 }
 
 /// A deletion that finds nothing, or another object of that name, has been done.
-fn done<T>(what: &'static str, answer: Result<T, CallError>) -> Result<(), ApplyError> {
+fn done<K>(answer: Result<Option<K>, ApplyError>) -> Result<Option<K>, ApplyError> {
     match answer {
-        Ok(_) => Ok(()),
-        Err(error) if matches!(error.class(), Class::NotFound | Class::Conflict) => Ok(()),
-        Err(source) => Err(ApplyError::Call { what, source }),
+        Err(error) if matches!(error.class(), Some(Class::NotFound | Class::Conflict)) => Ok(None),
+        answer => answer,
     }
 }

@@ -2,17 +2,19 @@
 
 use std::net::IpAddr;
 
+use berth_api::game_node::Room;
 use berth_api::game_server::GameServer;
 use berth_api::lifecycle::State;
 use berth_api::names;
 use berth_api::node_lease::{HandOver, Returned};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodSpec};
 
 use super::memory::Memory;
 use super::wishes::Wishes;
 use crate::identity::Identity;
 use crate::node::NodeFacts;
+use crate::node::room::{minus, taken_by};
 
 /// Name of the container by which another system's pods speak for their game.
 const FOREIGN_SIDECAR: &str = "agones-gameserver-sidecar";
@@ -136,6 +138,25 @@ pub struct Surroundings<'a> {
     pub identity: &'a Identity,
     /// Our node.
     pub node: &'a NodeFacts,
+    /// What its pods take.
+    pub taken: Room,
+}
+
+impl Surroundings<'_> {
+    /// Why a new pod of this template has no place here: what kubelet would say of it, before it has to.
+    fn refuses(&self, template: Option<&PodSpec>) -> Option<String> {
+        self.node.refuses(template).or_else(|| {
+            let needed = taken_by(template?);
+            let left = minus(self.node.allocatable, self.taken);
+            let short = [
+                ("processor time", needed.milli_cpu, left.milli_cpu),
+                ("memory", needed.memory_bytes, left.memory_bytes),
+                ("pods", needed.pods, left.pods),
+            ];
+            let (what, ..) = short.into_iter().find(|(_, needed, left)| *needed > 0 && needed > left)?;
+            Some(format!("the node has too little room: {what}"))
+        })
+    }
 }
 
 /// Folds.
@@ -163,7 +184,7 @@ pub(super) fn observe(
         deleting: server.metadata.deletion_timestamp.is_some(),
         has_finalizer: finalizers.into_iter().any(|name| is_our_finalizer(name)),
         handed: handed(server, around.identity),
-        node_refuses: is_coming.then(template).and_then(|spec| around.node.refuses(spec.as_ref())),
+        node_refuses: is_coming.then(template).and_then(|spec| around.refuses(spec.as_ref())),
         has_node_address: around.node.address().is_some(),
         has_address: status.is_some_and(|status| !status.address.is_empty()),
         has_ports: memory.ports.is_some(),

@@ -115,11 +115,11 @@ impl Sandbox {
         }
     }
 
-    /// It did not open; answers when to try again.
-    pub(super) fn note_failure(&mut self, error: &HostError, now: Instant) -> Instant {
-        let until = now + self.backoff.next();
-        self.stage = Stage::Resting { until, why: error.to_string() };
-        until
+    /// It did not open, and is tried again later. Answers whether this is the first time in a row.
+    pub(super) fn note_failure(&mut self, error: &HostError, now: Instant) -> bool {
+        let is_first = self.backoff.attempts() == 0;
+        self.stage = Stage::Resting { until: now + self.backoff.next(), why: error.to_string() };
+        is_first
     }
 
     /// When to try again, where that is ahead.

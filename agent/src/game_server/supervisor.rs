@@ -144,7 +144,12 @@ impl<H: Host> Supervisor<H> {
                     self.adopt(&stop).await;
                 }
                 event = self.front_events.recv(), if self.first_servers.is_none() => {
-                    self.note_front(event.ok_or(SupervisorError::FrontEnded)?);
+                    match event {
+                        Some(event) => self.note_front(event),
+                        // The front ends by the same token, and may be first.
+                        None if stop.is_cancelled() => return Ok(()),
+                        None => return Err(SupervisorError::FrontEnded),
+                    }
                 }
             }
         }

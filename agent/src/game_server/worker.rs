@@ -130,7 +130,7 @@ impl<H: Host> Worker<H> {
     /// Works until the server is gone or the agent is asked to stop.
     pub(super) async fn run(mut self, stop: CancellationToken) {
         loop {
-            if self.turn().await == Business::IsOver {
+            if self.turn(&stop).await == Business::IsOver {
                 self.actor.board.remove(&self.uid);
                 let version = self.server.metadata.resource_version.clone().unwrap_or_default();
                 self.mailbox.close(if self.is_gone { Ended::Gone } else { Ended::At(version) });
@@ -161,7 +161,7 @@ impl<H: Host> Worker<H> {
     }
 
     /// Steps until there is nothing to do but wait.
-    async fn turn(&mut self) -> Business {
+    async fn turn(&mut self, stop: &CancellationToken) -> Business {
         self.tend_sandbox();
         let now = self.actor.clock.instant();
         if self.rests_until.is_some_and(|until| now < until) {
@@ -169,6 +169,9 @@ impl<H: Host> Worker<H> {
         }
         self.rests_until = None;
         for _ in 0..STEPS {
+            if stop.is_cancelled() {
+                return Business::GoesOn;
+            }
             let Ok(claim) = self.actor.claim() else {
                 // A new claim wakes us.
                 return Business::GoesOn;
@@ -226,7 +229,8 @@ impl<H: Host> Worker<H> {
 
     fn decide(&self) -> Step {
         let node = self.node.borrow().clone();
-        let around = Surroundings { identity: &self.actor.identity, node: &node };
+        let around =
+            Surroundings { identity: &self.actor.identity, node: &node, taken: self.actor.taken.all() };
         decide(&observe(&self.server, self.pod.as_deref(), &self.memory, around), self.actor.clock.now())
     }
 
@@ -366,9 +370,10 @@ impl<H: Host> Worker<H> {
             Err(error) => {
                 // After a restart, `berth-sdk` has the listeners of our predecessor and hands them back.
                 let held = self.actor.front.held(self.uid.clone()).await;
-                self.sandbox.note_failure(&error, self.actor.clock.instant());
+                let is_first = self.sandbox.note_failure(&error, self.actor.clock.instant());
                 self.sandbox.note_held(&held);
-                if held.is_empty() {
+                let may_be_ours = is_first && matches!(error, HostError::AddressInUse { .. });
+                if held.is_empty() && !may_be_ours {
                     warn!(game_server = %self.name(), error = %chain(&error), "the SDK could not be opened yet");
                 }
             }

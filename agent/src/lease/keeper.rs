@@ -154,8 +154,9 @@ impl Keeper {
         }
     }
 
+    /// A renewal may take longer than what it permits: the claim counts from before it was sent.
     fn limit(&self) -> Duration {
-        self.timing.write_limit()
+        self.timing.renewal
     }
 
     async fn look(&mut self) -> Result<(), CallError> {

@@ -18,7 +18,7 @@ use berth_api::game_server::GameServer;
 use berth_api::lifecycle::State;
 use berth_api::link::{Change, ListenerKey, Sequence, ServerUid, ToAgent, ToSdk, VERSIONS};
 use berth_api::node_lease::HandOver;
-use berth_dev::{ControlPlane, eventually};
+use berth_dev::{ControlPlane, ControlPlaneOptions, eventually};
 use berth_runtime::CancellationToken;
 use berth_runtime::kube_client::KubeSettings;
 use berth_runtime::metrics::Metrics;
@@ -33,24 +33,24 @@ use super::played::{Place, Sdk};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// One API server for all tests, with our resources in it.
-async fn control_plane() -> &'static ControlPlane {
+/// One API server for most tests, with our resources in it.
+async fn shared() -> &'static ControlPlane {
     static PREPARED: OnceCell<()> = OnceCell::const_new();
     let control_plane = ControlPlane::shared().await.expect("an API server");
-    PREPARED
-        .get_or_init(|| async {
-            let client = control_plane.client();
-            let crds = Path::new(env!("CARGO_MANIFEST_DIR")).join("../manifests/crds");
-            for name in ["gameservers.yaml", "gamenodes.yaml"] {
-                berth_dev::install::apply(&client, &crds.join(name)).await.expect("our resources");
-            }
-            let namespaces: Api<Namespace> = Api::all(client);
-            let system = json!({ "metadata": { "name": "berth-system" } });
-            let system = serde_json::from_value(system).expect("a namespace");
-            namespaces.create(&PostParams::default(), &system).await.expect("our namespace");
-        })
-        .await;
+    PREPARED.get_or_init(|| prepare(control_plane)).await;
     control_plane
+}
+
+async fn prepare(control_plane: &ControlPlane) {
+    let client = control_plane.client();
+    let crds = Path::new(env!("CARGO_MANIFEST_DIR")).join("../manifests/crds");
+    for name in ["gameservers.yaml", "gamenodes.yaml"] {
+        berth_dev::install::apply(&client, &crds.join(name)).await.expect("our resources");
+    }
+    let namespaces: Api<Namespace> = Api::all(client);
+    let system = json!({ "metadata": { "name": "berth-system" } });
+    let system = serde_json::from_value(system).expect("a namespace");
+    namespaces.create(&PostParams::default(), &system).await.expect("our namespace");
 }
 
 /// One node, one namespace.
@@ -63,6 +63,8 @@ pub(crate) struct World {
     node_uid: String,
     kubeconfig: std::path::PathBuf,
     ports: PortRange,
+    lease: LeaseTiming,
+    own: Option<ControlPlane>,
 }
 
 /// An agent that runs.
@@ -72,6 +74,12 @@ pub(crate) struct Agent {
 }
 
 impl Agent {
+    /// Waits until it ends by itself.
+    pub(crate) async fn ended(self) -> anyhow::Result<()> {
+        let ended = tokio::time::timeout(LIMIT, self.task).await.expect("it ends in time");
+        ended.expect("no panic")
+    }
+
     pub(crate) async fn stop(self) {
         self.stop.cancel();
         let ended = tokio::time::timeout(LIMIT, self.task).await.expect("it ends in time");
@@ -80,8 +88,43 @@ impl Agent {
 }
 
 impl World {
+    /// On the API server that tests share.
     pub(crate) async fn new() -> Self {
-        let control_plane = control_plane().await;
+        Self::on(shared().await).await
+    }
+
+    /// On an API server of its own, with a short lease.
+    pub(crate) async fn alone() -> Self {
+        let control_plane = ControlPlane::start(ControlPlaneOptions::default()).await.expect("an API server");
+        prepare(&control_plane).await;
+        let seconds = Duration::from_secs;
+        let lease = LeaseTiming { duration: seconds(4), renewal: seconds(1), margin: seconds(1) };
+        Self { lease, ..Self::on(&control_plane).await }.keeping(control_plane)
+    }
+
+    /// On an API server of its own that does not know our resources.
+    pub(crate) async fn bare() -> Self {
+        let control_plane = ControlPlane::start(ControlPlaneOptions::default()).await.expect("an API server");
+        Self::on(&control_plane).await.keeping(control_plane)
+    }
+
+    fn keeping(mut self, control_plane: ControlPlane) -> Self {
+        self.own = Some(control_plane);
+        self
+    }
+
+    pub(crate) async fn stop_api_server(&self) {
+        let own = self.own.as_ref().expect("its own API server");
+        own.api_server().kill().await.expect("killed");
+    }
+
+    pub(crate) async fn start_api_server(&self) {
+        let own = self.own.as_ref().expect("its own API server");
+        own.api_server().start_again().expect("started");
+        own.wait_until_ready().await.expect("ready");
+    }
+
+    async fn on(control_plane: &ControlPlane) -> Self {
         let namespace = control_plane.namespace("games").await.expect("a namespace");
         let client = control_plane.client();
         let node = format!("node-of-{namespace}");
@@ -110,6 +153,8 @@ impl World {
             node_uid: made.uid().expect("a UID"),
             kubeconfig: control_plane.kubeconfig_path().to_owned(),
             ports: PortRange::new(7000, 7003).expect("a range"),
+            lease: LeaseTiming::default(),
+            own: None,
         }
     }
 
@@ -128,7 +173,7 @@ impl World {
             cgroup_root: "/".into(),
             boot_id: BootIdSource::Given("boot-1".into()),
             port_ranges: BTreeMap::from([("default".to_owned(), self.ports)]),
-            lease: LeaseTiming::default(),
+            lease: self.lease,
             sdk_uid: rustix::process::getuid().as_raw(),
             admin_address: None,
             game_namespaces: BTreeSet::from([self.namespace.clone()]),

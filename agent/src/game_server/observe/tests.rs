@@ -2,7 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use berth_api::game_server::{GameServer, GameServerSpec};
+use berth_api::game_node::Room;
+use berth_api::game_server::{GameServer, GameServerSpec, PodTemplate};
 use berth_api::lifecycle::State;
 use berth_api::node_lease::HandOver;
 use jiff::Timestamp;
@@ -47,7 +48,7 @@ fn never() -> Value {
 
 fn facts(server: &GameServer, pod: &Pod) -> PodFacts {
     let memory = Memory::new(State::Ready, Timestamp::UNIX_EPOCH);
-    let around = Surroundings { identity: &identity(), node: &NodeFacts::default() };
+    let around = Surroundings { identity: &identity(), node: &NodeFacts::default(), taken: Room::default() };
     match observe(server, Some(pod), &memory, around).pod {
         PodSight::Ours(facts) => facts,
         other => panic!("{other:?}"),
@@ -154,7 +155,7 @@ fn addresses_come_from_the_sandbox_until_kubelet_reports_them() {
     let server = server(json!({}));
     let mut memory = Memory::new(State::Scheduled, Timestamp::UNIX_EPOCH);
     memory.sandbox_addresses = vec![IpAddr::V4(Ipv4Addr::new(10, 1, 0, 5))];
-    let around = Surroundings { identity: &identity(), node: &NodeFacts::default() };
+    let around = Surroundings { identity: &identity(), node: &NodeFacts::default(), taken: Room::default() };
     for (status, expected) in [
         (json!({ "phase": "Pending" }), "10.1.0.5"),
         (json!({ "phase": "Running", "podIPs": [{ "ip": "10.1.0.9" }] }), "10.1.0.9"),
@@ -171,7 +172,7 @@ fn addresses_come_from_the_sandbox_until_kubelet_reports_them() {
 fn a_pod_of_the_same_name_may_be_a_strangers() {
     let server = server(json!({}));
     let memory = Memory::new(State::Creating, Timestamp::UNIX_EPOCH);
-    let around = Surroundings { identity: &identity(), node: &NodeFacts::default() };
+    let around = Surroundings { identity: &identity(), node: &NodeFacts::default(), taken: Room::default() };
     let mut stranger = pod(never(), json!({}));
     stranger.metadata.owner_references = None;
     let seen = observe(&server, Some(&stranger), &memory, around).pod;
@@ -198,5 +199,26 @@ fn a_hand_over_names_node_and_boot() {
         server(json!({ "berth.dev/lease": "{\"version\":9,\"nodeUid\":\"node-uid\",\"bootId\":\"boot\"}" })),
     ] {
         assert!(matches!(handed(&wrong, &identity()), Handed::Wrong { .. }));
+    }
+}
+
+#[test]
+fn a_pod_that_kubelet_would_refuse_is_not_made() {
+    let mut server = server(json!({}));
+    server.spec.template = PodTemplate(json!({ "spec": { "containers": [{
+        "name": "main", "resources": { "requests": { "cpu": "500m", "memory": "1Gi" } }
+    }] } }));
+    let memory = Memory::new(State::Creating, Timestamp::UNIX_EPOCH);
+    let room = |milli_cpu, gibibytes: i64, pods| Room { milli_cpu, memory_bytes: gibibytes << 30, pods };
+    let node = NodeFacts { allocatable: room(2000, 8, 10), ..NodeFacts::default() };
+    for (taken, expected) in [
+        (room(1500, 7, 9), None),
+        (room(1501, 0, 0), Some("the node has too little room: processor time")),
+        (room(0, 8, 0), Some("the node has too little room: memory")),
+        (room(0, 0, 10), Some("the node has too little room: pods")),
+    ] {
+        let around = Surroundings { identity: &identity(), node: &node, taken };
+        let seen = observe(&server, None, &memory, around);
+        assert_eq!(seen.node_refuses.as_deref(), expected);
     }
 }

@@ -257,9 +257,10 @@ impl<H: Host> Worker<H> {
     }
 
     async fn delete_server(&mut self) -> Result<Business, ApplyError> {
-        self.actor.delete_server(&self.server).await?;
-        // The deletion shows in the object only; without a look the next turn would ask again.
-        self.is_stale = true;
+        match self.actor.delete_server(&self.server).await? {
+            Some(server) => self.note_server(Arc::new(server)),
+            None => self.is_stale = true,
+        }
         Ok(Business::GoesOn)
     }
 
@@ -268,10 +269,7 @@ impl<H: Host> Worker<H> {
         if let Some(message) = self.refused() {
             self.memory.refusal = Some(message);
         }
-        self.actor.delete_pod(&pod).await?;
-        // The watch tells soon; until then the pod counts as what it was, so look.
-        let (namespace, name) = key(&self.server);
-        match self.actor.look_for_pod(namespace, name).await? {
+        match self.actor.delete_pod(&pod).await? {
             Some(pod) => self.note_pod(Arc::new(pod)),
             None => {
                 self.pod = None;
@@ -284,7 +282,8 @@ impl<H: Host> Worker<H> {
     /// What kubelet said, if it would not run the pod.
     fn refused(&self) -> Option<String> {
         let node = self.node.borrow().clone();
-        let around = Surroundings { identity: &self.actor.identity, node: &node };
+        let around =
+            Surroundings { identity: &self.actor.identity, node: &node, taken: self.actor.taken.all() };
         match observe(&self.server, self.pod.as_deref(), &self.memory, around).pod {
             PodSight::Ours(facts) => match facts.ending {
                 Some(Ending::Refused { message }) => Some(message),
