@@ -15,7 +15,7 @@ use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 /// How long a condition may take on a machine that is busy with other tests.
-pub(crate) const LIMIT: Duration = Duration::from_secs(90);
+pub(crate) const LIMIT: Duration = Duration::from_secs(180);
 /// Where the tests' objects live.
 pub(crate) const NAMESPACE: &str = "default";
 
