@@ -7,8 +7,14 @@ export CARGO_TARGET_DIR ?= $(BERTH_CACHE)/target
 
 CARGO ?= cargo
 DEV = $(CARGO) run --quiet --package berth-dev --bin berth-dev --
+# Where `make images` puts its images in the end: REGISTRY/berth-agent:TAG and so on.
+REGISTRY ?= localhost
+TAG ?= $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
+BUILDAH ?= buildah
+PROFILE ?= release
+PROGRAMS = berth-agent berth-brain berth-sdk
 
-.PHONY: help run down status test check format generate clean
+.PHONY: help run down status images test check format generate clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -22,6 +28,15 @@ down: ## take down what `make run` has brought up, and leave nothing
 
 status: ## what the clusters on this machine are doing
 	@$(DEV) status
+
+images: ## the programs as images, REGISTRY/berth-agent:TAG and so on, in the machine's storage of images
+	@$(CARGO) build --quiet --profile $(PROFILE) $(PROGRAMS:%=--package %)
+	@set -e; folder=$$(mktemp -d); trap 'rm -r "$$folder"' EXIT; for program in $(PROGRAMS); do \
+		cp "$(CARGO_TARGET_DIR)/$$(uname -m)-unknown-linux-gnu/$(PROFILE:dev=debug)/$$program" "$$folder/"; \
+		$(BUILDAH) build --quiet --isolation chroot --tag "$(REGISTRY)/$$program:$(TAG)" \
+			--file "images/$$program.Containerfile" "$$folder"; \
+		rm "$$folder/$$program"; \
+	done
 
 test: check ## every check and every test, on real components
 	@$(DEV) install

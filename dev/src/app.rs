@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::{Command as Process, ExitCode};
 
 use anyhow::Context;
-use berth_dev::install::{self, Berth, BerthOptions};
+use berth_dev::install::{self, PodsOptions};
 use berth_dev::{
     Binaries, Cluster, ClusterOptions, Instance, NodeIndex, Owner, instances, machine, packages,
 };
@@ -111,37 +111,34 @@ async fn up(name: &str, nodes: u8) -> anyhow::Result<Cluster> {
 }
 
 async fn first_run(name: &str, nodes: u8, programs: Option<PathBuf>) -> anyhow::Result<()> {
-    let options = BerthOptions::default();
-    let options = BerthOptions { programs: programs.unwrap_or_else(|| options.programs.clone()), ..options };
+    let options = PodsOptions::default();
+    let options = PodsOptions { programs: programs.unwrap_or_else(|| options.programs.clone()), ..options };
     let cluster = up(name, nodes).await?;
     say(&format!("{nodes} nodes are Ready, Kubernetes {}", berth_dev::kubernetes_version()));
     cluster.import(&install::game_image(&options.programs)?).await?;
-    say("installing Berth: resources, permissions, the brain, and an agent and an SDK server on each node");
-    let berth = Berth::install(&cluster, &options).await.context("could not install Berth")?;
+    say("installing Berth: manifests/, with images of what was built");
+    install::install_pods(&cluster, &options).await.context("could not install Berth")?;
     say("applying examples/fleet.yaml");
     let reply = install::first_run(&cluster, &mut say).await?;
-    print_next_steps(&cluster, &berth);
+    print_next_steps(&cluster);
     println!("reply from {}: {}", reply.server, reply.nonce);
     Ok(())
 }
 
 /// Before the reply, which is the last line.
-fn print_next_steps(cluster: &Cluster, berth: &Berth) {
-    let node = cluster.node(0);
-    let socket = node.machine_path("/run/berth/agent.sock");
+fn print_next_steps(cluster: &Cluster) {
     println!(
         "
 Try next:
   export KUBECONFIG={kubeconfig}
   kubectl get fleet,gameserverset,gameserver,gamenode
   kubectl scale fleet simple-udp --replicas=10
-  {agent} status --socket {socket}
-Logs: {logs}
+  kubectl -n berth-system exec ds/berth-agent -- /berth-agent status
+  kubectl -n berth-system logs ds/berth-agent
+Logs of Kubernetes itself: {logs}
 Stop all of it, and leave nothing: make down
 ",
         kubeconfig = cluster.kubeconfig_path().display(),
-        agent = berth.agent(0).program().display(),
-        socket = socket.display(),
         logs = cluster.instance().folder().join("logs").display(),
     );
 }

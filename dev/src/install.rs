@@ -1,11 +1,16 @@
 //! Berth in a cluster: the one module of this crate that knows what the cluster is for.
 //!
-//! What it starts is what ships, under the users, privileges and paths that it ships with: the brain on the machine,
-//! on each node `berth-sdk` without any privilege and `berth-agent` with all. Nothing is made to fit.
+//! Two ways. [`install_pods`] is what ships: the manifests as they are, and images of the programs. [`Berth`] runs the same
+//! programs as plain processes, as on self-managed nodes, which tests can kill at will: the brain on the machine, on each
+//! node `berth-sdk` without any privilege and `berth-agent` with all.
 
 mod berth;
 mod first_run;
 mod manifests;
+mod offer;
+mod overlay;
+mod pods;
+mod program_images;
 mod programs;
 
 use std::io;
@@ -13,11 +18,15 @@ use std::path::{Path, PathBuf};
 
 pub use berth::{Berth, BerthOptions};
 pub use first_run::{Reply, first_run, game_image};
-pub use manifests::apply;
+pub use manifests::{apply, enable_namespace};
+pub use pods::{PodsOptions, install_pods};
 
 use crate::access::AccessError;
+use crate::binaries::BinariesError;
 use crate::cluster::ClusterError;
+use crate::command::CommandError;
 use crate::eventually::Overdue;
+use crate::images::ImageError;
 use crate::instance::{DaemonError, InstanceError};
 
 /// Berth could not be installed, or does not do what it is for.
@@ -49,6 +58,23 @@ pub enum InstallError {
         /// Why.
         source: kube::Error,
     },
+    /// The cluster does not answer, or refuses.
+    #[error("could not {what}")]
+    Api {
+        /// What we wanted.
+        what: &'static str,
+        /// Why.
+        source: kube::Error,
+    },
+    /// A program's image.
+    #[error("could not make an image of a program")]
+    Image(#[from] ImageError),
+    /// A tool of the machine.
+    #[error("a tool failed")]
+    Command(#[source] CommandError),
+    /// The programs of Kubernetes.
+    #[error("could not have the programs of Kubernetes")]
+    Binaries(#[from] BinariesError),
     /// Its folder in the cluster's.
     #[error("could not make a place for Berth")]
     Instance(#[from] InstanceError),

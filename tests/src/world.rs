@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::{LazyLock, Mutex};
 use std::time::Duration;
 
-use berth_dev::install::{Berth, BerthOptions, game_image};
+use berth_dev::install::{Berth, BerthOptions, enable_namespace, game_image};
 use berth_dev::{Cluster, ClusterOptions, Image, program_folder};
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::api::{Api, DeleteParams, ListParams, ObjectMeta, PostParams};
@@ -81,6 +81,7 @@ impl World {
             ..Namespace::default()
         };
         Api::all(self.client()).create(&PostParams::default(), &namespace).await?;
+        enable_namespace(&self.client(), &name).await?;
         Ok(Stage { world: self, namespace: name })
     }
 

@@ -5,10 +5,7 @@ use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use kube::api::{Api, ApiResource, DynamicObject};
-use kube::core::GroupVersionKind;
-
-use super::{InstallError, at, manifests, programs};
+use super::{InstallError, at, manifests, offer, programs};
 use crate::cluster::{Cluster, Node};
 use crate::eventually::eventually;
 use crate::instance::{Daemon, Launch};
@@ -16,6 +13,7 @@ use crate::places;
 
 /// The user that `berth-sdk` runs as: nobody in particular, and the one its agent expects.
 const SDK_USER: u32 = 65532;
+/// Who brain and agents are where they run outside of pods.
 const BRAIN_USER: &str = "berth-brain";
 const AGENT_GROUP: &str = "berth:agents";
 /// Agents offer their nodes within a second or two.
@@ -58,15 +56,17 @@ pub struct Berth {
 }
 
 impl Berth {
-    /// Applies the manifests, starts what does not run, starts anew what was built anew, and waits until every agent
+    /// Applies the manifests but for the programs, starts what does not run, starts anew what was built anew, and waits until every agent
     /// offers its node.
     ///
     /// # Errors
     /// When an object is refused, a program is missing or ends, or a node is not offered in time.
     pub async fn install(cluster: &Cluster, options: &BerthOptions) -> Result<Self, InstallError> {
         let client = cluster.client();
+        manifests::apply(&client, &options.manifests.join("namespace.yaml")).await?;
         manifests::apply_folder(&client, &options.manifests.join("crds")).await?;
-        manifests::apply_folder(&client, &options.manifests).await?;
+        manifests::apply_folder(&client, &options.manifests.join("policies")).await?;
+        manifests::apply(&client, &options.manifests.join("rbac.yaml")).await?;
         let folder = cluster.instance().subfolder("bin")?;
         let place = |name: &str| programs::place(&options.programs.join(name), &folder);
         let (brain, agent, sdk) = (place("berth-brain")?, place("berth-agent")?, place("berth-sdk")?);
@@ -127,23 +127,14 @@ impl Berth {
     /// # Errors
     /// When it does not in time.
     pub async fn wait_until_offered(&self, cluster: &Cluster, position: usize) -> Result<(), InstallError> {
-        let kind = ApiResource::from_gvk_with_plural(
-            &GroupVersionKind::gvk("berth.dev", "v1", "GameNode"),
-            "gamenodes",
-        );
-        let nodes = Api::<DynamicObject>::all_with(cluster.client(), &kind);
+        let client = cluster.client();
         let name = cluster.node(position).name();
         let daemons = [&self.brain, &self.sdks[position], &self.agents[position]];
         let offered = eventually(UP_LIMIT, format!("{name} to be offered"), async || {
             if let Some(dead) = daemons.into_iter().find(|daemon| !daemon.is_alive()) {
                 return Err(format!("{} has ended", dead.name()));
             }
-            let node = nodes.get(name).await.map_err(|error| error.to_string())?;
-            match node.data["status"]["phase"].as_str() {
-                Some("Active") => Ok(()),
-                Some(phase) => Err(format!("phase {phase}")),
-                None => Err("no phase".to_owned()),
-            }
+            offer::check(&client, name).await
         });
         offered.await.map_err(|source| {
             let dead = daemons.into_iter().find(|daemon| !daemon.is_alive());

@@ -48,6 +48,7 @@ pub fn game_image(programs: &Path) -> Result<Image, ImageError> {
 /// When the Fleet does not become Ready, or the server does not answer, in time.
 pub async fn first_run(cluster: &Cluster, say: &mut dyn FnMut(&str)) -> Result<Reply, InstallError> {
     let client = cluster.client();
+    manifests::enable_namespace(&client, client.default_namespace()).await?;
     manifests::apply(&client, &places::source_folder().join("examples/fleet.yaml")).await?;
     wait_until_ready(&client, say).await?;
     let server = pick_ready(&client).await?;

@@ -12,6 +12,7 @@ use serde::Deserialize;
 
 use super::{InstallError, at};
 use crate::eventually::eventually;
+use crate::places;
 
 const FIELD_MANAGER: &str = "berth-dev";
 /// A kind is served a second after its definition was stored.
@@ -23,51 +24,73 @@ const ESTABLISH_LIMIT: Duration = Duration::from_secs(60);
 /// When the file cannot be read, or the cluster refuses an object.
 pub async fn apply(client: &kube::Client, path: &Path) -> Result<(), InstallError> {
     let text = fs::read_to_string(path).map_err(at(path))?;
-    for document in serde_yaml_ng::Deserializer::from_str(&text) {
-        let object = Option::<DynamicObject>::deserialize(document)
-            .map_err(|source| InstallError::Manifest { path: path.to_owned(), source })?;
-        if let Some(object) = object {
-            apply_object(client, path, &object).await?;
-        }
-    }
-    Ok(())
+    Origin { path, namespace: "default" }.apply(client, &text).await
 }
 
-/// Applies the `*.yaml` files of a folder, namespaces first, then the rest by name.
+/// Makes a namespace one that Berth's programs may run game servers in, as `manifests/game-namespace` does for anybody.
+///
+/// # Errors
+/// When the cluster refuses.
+pub async fn enable_namespace(client: &kube::Client, namespace: &str) -> Result<(), InstallError> {
+    let path = places::source_folder().join("manifests/game-namespace/bindings.yaml");
+    let text = fs::read_to_string(&path).map_err(at(&path))?;
+    Origin { path: &path, namespace }.apply(client, &text).await
+}
+
+/// Applies the `*.yaml` files of a folder by name.
 pub(super) async fn apply_folder(client: &kube::Client, folder: &Path) -> Result<(), InstallError> {
     let entries = fs::read_dir(folder).map_err(at(folder))?;
     let mut files: Vec<PathBuf> = entries.filter_map(Result::ok).map(|entry| entry.path()).collect();
     files.retain(|path| path.extension().is_some_and(|extension| extension == "yaml"));
-    files.sort_by_key(|path| (!path.ends_with("namespace.yaml"), path.clone()));
+    files.sort();
     for file in &files {
         apply(client, file).await?;
     }
     Ok(())
 }
 
-async fn apply_object(
-    client: &kube::Client,
-    path: &Path,
-    object: &DynamicObject,
-) -> Result<(), InstallError> {
-    let name = object.metadata.name.clone().unwrap_or_default();
-    let types = object.types.clone().unwrap_or_default();
-    let title = format!("{} {name}", types.kind);
-    let failed = |source| InstallError::Apply { object: title.clone(), path: path.to_owned(), source };
-    let kind =
-        GroupVersionKind::try_from(&types).map_err(|error| failed(kube::Error::Service(Box::new(error))))?;
-    let (resource, capabilities) = discovery::pinned_kind(client, &kind).await.map_err(failed)?;
-    let api: Api<DynamicObject> = match (&capabilities.scope, &object.metadata.namespace) {
-        (Scope::Cluster, _) => Api::all_with(client.clone(), &resource),
-        (Scope::Namespaced, Some(namespace)) => Api::namespaced_with(client.clone(), namespace, &resource),
-        (Scope::Namespaced, None) => Api::default_namespaced_with(client.clone(), &resource),
-    };
-    let settings = PatchParams::apply(FIELD_MANAGER).force();
-    api.patch(&name, &settings, &Patch::Apply(object)).await.map_err(failed)?;
-    if kind.kind == "CustomResourceDefinition" {
-        wait_until_served(client, &name).await?;
+/// Where objects come from, and where those go that do not say.
+pub(super) struct Origin<'a> {
+    pub(super) path: &'a Path,
+    pub(super) namespace: &'a str,
+}
+
+impl Origin<'_> {
+    /// Applies every object in a text, in its order.
+    pub(super) async fn apply(&self, client: &kube::Client, text: &str) -> Result<(), InstallError> {
+        for document in serde_yaml_ng::Deserializer::from_str(text) {
+            let object = Option::<DynamicObject>::deserialize(document)
+                .map_err(|source| InstallError::Manifest { path: self.path.to_owned(), source })?;
+            if let Some(object) = object {
+                self.apply_object(client, &object).await?;
+            }
+        }
+        Ok(())
     }
-    Ok(())
+
+    async fn apply_object(&self, client: &kube::Client, object: &DynamicObject) -> Result<(), InstallError> {
+        let name = object.metadata.name.clone().unwrap_or_default();
+        let types = object.types.clone().unwrap_or_default();
+        let title = format!("{} {name}", types.kind);
+        let failed =
+            |source| InstallError::Apply { object: title.clone(), path: self.path.to_owned(), source };
+        let kind = GroupVersionKind::try_from(&types)
+            .map_err(|error| failed(kube::Error::Service(Box::new(error))))?;
+        let (resource, capabilities) = discovery::pinned_kind(client, &kind).await.map_err(failed)?;
+        let api: Api<DynamicObject> = match capabilities.scope {
+            Scope::Cluster => Api::all_with(client.clone(), &resource),
+            Scope::Namespaced => {
+                let namespace = object.metadata.namespace.as_deref().unwrap_or(self.namespace);
+                Api::namespaced_with(client.clone(), namespace, &resource)
+            }
+        };
+        let settings = PatchParams::apply(FIELD_MANAGER).force();
+        api.patch(&name, &settings, &Patch::Apply(object)).await.map_err(failed)?;
+        if kind.kind == "CustomResourceDefinition" {
+            wait_until_served(client, &name).await?;
+        }
+        Ok(())
+    }
 }
 
 async fn wait_until_served(client: &kube::Client, name: &str) -> Result<(), InstallError> {
