@@ -24,6 +24,7 @@ use tracing::{info, warn};
 
 use crate::config::{BootIdSource, SOCKET_NAME, Settings, boot_id};
 use crate::events::{EventMetrics, Recorder, sender};
+use crate::folders;
 use crate::front::{self, FrontMetrics, FrontSettings};
 use crate::game_server::apply::{Accounts, Actor, Calls, Taken};
 use crate::game_server::supervisor::{Outlets, Supervisor};
@@ -75,10 +76,10 @@ pub async fn serve<H: Host>(
     metrics: Metrics,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
-    for folder in [&settings.run_dir, &settings.state_dir] {
-        fs::create_dir_all(folder).with_context(|| {
-            format!("could not make the folder {}; run the agent as root or choose another", folder.display())
-        })?;
+    folders::make(&settings.run_dir)?;
+    folders::make(&settings.state_dir)?;
+    if let Err(error) = folders::make_for_sdk(&settings.state_dir, settings.sdk_uid) {
+        warn!(error = %chain(&error), "berth-sdk may have no place for its journal");
     }
     let user_agent = concat!("berth-agent/", env!("CARGO_PKG_VERSION"));
     let client = kube_client::client(&settings.kube, user_agent).await?;

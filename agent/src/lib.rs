@@ -6,6 +6,7 @@
 pub mod app;
 pub mod config;
 pub mod events;
+pub mod folders;
 pub mod front;
 pub mod game_server;
 pub mod host;
