@@ -13,11 +13,14 @@ use berth_runtime::shutdown::Shutdown;
 use berth_runtime::tasks::TaskGroup;
 use berth_runtime::telemetry;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::sync::mpsc;
 use tracing::{info, warn};
 
 use crate::config::Settings;
 use crate::link::worker::{Setup, Worker};
 use crate::metrics::SdkMetrics;
+use crate::seat::Tray;
+use crate::seat::scribe::Desk;
 
 /// How long everything may take to end: the last words to the agent, and connections that say goodbye.
 const GRACE: Duration = Duration::from_secs(3);
@@ -43,6 +46,17 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         info!(address = %admin.address(), "admin requests are answered");
         tasks.spawn("admin", admin.serve(readiness.clone(), Arc::clone(&metrics), tasks.token()));
     }
+    let tray = Arc::new(Tray::default());
+    let (found, in_journal) = mpsc::channel(2);
+    let scribe = Desk {
+        folder: settings.state_dir,
+        clock: Clock::system(),
+        tray: Arc::clone(&tray),
+        metrics: counted.journal.clone(),
+        writable: readiness.condition("journal"),
+        found,
+    };
+    tasks.spawn("journal", scribe.run(tasks.token()));
     let worker = Worker::new(Setup {
         socket: settings.link_socket,
         process_id: process_id().context("could not choose an id for this process")?,
@@ -50,6 +64,8 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         metrics: counted,
         spawner: tasks.spawner(),
         connected: readiness.condition("link"),
+        tray,
+        in_journal,
     });
     tasks.spawn("link", worker.run(tasks.token()));
     tasks.spawn("watchdog", notify::keep_watchdog(|| true, tasks.token()));

@@ -17,6 +17,9 @@ pub struct Settings {
     /// Socket of the node's agent
     #[arg(long, env = "BERTH_LINK_SOCKET", default_value = "/run/berth/link/sdk.sock")]
     pub link_socket: PathBuf,
+    /// Folder of the journal: changes that were answered and that the agent has not confirmed
+    #[arg(long, env = "BERTH_SDK_STATE_DIR", default_value = "/var/lib/berth/sdk")]
+    pub state_dir: PathBuf,
     /// Address for /livez, /readyz and /metrics, such as 127.0.0.1:9480; none unless given
     #[arg(long, env = "BERTH_ADMIN_ADDRESS")]
     pub admin_address: Option<SocketAddr>,
@@ -40,6 +43,9 @@ impl Settings {
         if !self.link_socket.is_absolute() {
             return Err(BadConfiguration::new("--link-socket must be an absolute path"));
         }
+        if !self.state_dir.is_absolute() {
+            return Err(BadConfiguration::new("--state-dir must be an absolute path"));
+        }
         Ok(())
     }
 }
@@ -55,6 +61,7 @@ mod tests {
         assert!(with("/run/berth/link/sdk.sock").is_ok());
         assert!(with("sdk.sock").is_err());
         assert!(with(&format!("/{}", "a".repeat(200))).is_err());
+        assert!(Settings::try_parse_from(["berth-sdk", "--state-dir", "sdk"]).unwrap().check().is_err());
         assert!(Settings::try_parse_from(["berth-sdk", "--admin-address", "nowhere"]).is_err());
     }
 }

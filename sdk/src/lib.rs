@@ -5,14 +5,15 @@
 //!   game ◀────watch──── serve ◀── seat ◀─────── views ───────────── link ◀── berth-agent
 //! ```
 //!
-//! It promises that a call is answered without waiting for the agent, that an answered change is told to the agent until
-//! the agent has confirmed it, and that connections outlive the agent. It decides nothing about a game server beyond
+//! It promises that a call is answered without waiting for the agent, that an answered change is on disk and told to the
+//! agent until the agent has confirmed it, also by the next process, and that connections outlive the agent. It decides nothing about a game server beyond
 //! that, holds no credentials and never speaks to the API server.
 
 #![forbid(unsafe_code)]
 
 pub mod app;
 pub mod config;
+mod journal;
 mod link;
 mod metrics;
 mod seat;

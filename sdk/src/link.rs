@@ -42,6 +42,8 @@ pub(crate) enum LinkError {
     NoHello { seconds: u64 },
     #[error("the agent did not begin with Hello, or said it twice")]
     Impolite,
+    #[error("servers were found in the journal; what is held is said once more")]
+    Found,
     #[error(
         "the agent speaks versions {theirs:?} of the link and we speak {ours:?}; run versions that are at most one release apart"
     )]
@@ -58,6 +60,7 @@ impl LinkError {
             Self::Incoming(_) | Self::Outgoing(_) => "frame",
             Self::MissingSockets { .. } | Self::StraySockets { .. } | Self::LostSockets => "sockets",
             Self::NoHello { .. } | Self::Impolite => "hello",
+            Self::Found => "found",
             Self::Version { .. } => "version",
         }
     }

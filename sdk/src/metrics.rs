@@ -12,6 +12,7 @@ pub(crate) struct SdkMetrics {
     pub(crate) seats: SeatMetrics,
     pub(crate) serve: ServeMetrics,
     pub(crate) link: LinkMetrics,
+    pub(crate) journal: JournalMetrics,
 }
 
 /// What is counted about game servers.
@@ -36,6 +37,17 @@ pub(crate) struct LinkMetrics {
     pub(crate) connected: Gauge,
     pub(crate) connections: Counter,
     pub(crate) failures: Family<FailureLabels, Counter>,
+}
+
+/// What is counted about the journal.
+#[derive(Clone, Debug)]
+pub(crate) struct JournalMetrics {
+    pub(crate) writable: Gauge,
+    pub(crate) commits: Counter,
+    pub(crate) changes: Counter,
+    pub(crate) bytes: Gauge,
+    pub(crate) failures: Family<FailureLabels, Counter>,
+    pub(crate) set_aside: Counter,
 }
 
 /// What a game speaks.
@@ -83,7 +95,7 @@ struct TransportLabels {
     transport: Transport,
 }
 
-/// Why a connection to the agent ended.
+/// Why a connection to the agent ended, or the journal could not be used.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct FailureLabels {
     pub(crate) reason: &'static str,
@@ -127,6 +139,44 @@ impl SdkMetrics {
                     Family::default(),
                 ),
             },
+            journal: JournalMetrics::register(subsystem),
+        }
+    }
+}
+
+impl JournalMetrics {
+    fn register(subsystem: &mut Subsystem<'_>) -> Self {
+        Self {
+            writable: subsystem.register(
+                "journal_writable",
+                "1 while changes can be written down",
+                Gauge::default(),
+            ),
+            commits: subsystem.register(
+                "journal_commits",
+                "Commits, each of which waits for the disk once",
+                Counter::default(),
+            ),
+            changes: subsystem.register(
+                "journal_changes",
+                "Changes that were written down",
+                Counter::default(),
+            ),
+            bytes: subsystem.register(
+                "journal_bytes",
+                "Bytes of the changes that are in the journal",
+                Gauge::default(),
+            ),
+            failures: subsystem.register(
+                "journal_failures",
+                "Times that the journal could not be opened, read or written",
+                Family::default(),
+            ),
+            set_aside: subsystem.register(
+                "journal_set_aside",
+                "Journals that could not be relied on and were set aside",
+                Counter::default(),
+            ),
         }
     }
 }

@@ -1,28 +1,37 @@
 //! Where calls, the link and time meet over one game server: a [`Seat`] wraps the pure session for concurrent use.
 //!
-//! A seat promises that a call never waits for the agent, that news for the agent is announced once it exists, and that
-//! one task per server keeps its deadlines ([`keeper`]). It leaves listening to `link` and speaking to `serve`.
+//! A seat promises that a call waits for the disk and never for the agent, that news for the agent is announced once it
+//! exists, and that one task per server keeps its deadlines ([`keeper`]). One thread writes for all of them ([`scribe`]).
+//! It leaves listening to `link` and speaking to `serve`.
 
 pub(crate) mod keeper;
 mod news;
+pub(crate) mod scribe;
+mod tray;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use berth_api::link::{Sequence, ServerUid, ToAgent, View};
 use berth_api::sdk::v1::GameServer;
 use berth_runtime::CancellationToken;
 use berth_runtime::clock::Clock;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, oneshot, watch};
 
 pub(crate) use news::News;
+pub(crate) use tray::Tray;
 
 use crate::metrics::SeatMetrics;
+use crate::server::page::{Draft, Past, Ticket};
 use crate::server::session::Session;
 use crate::server::{Moment, Refusal, Request, shape};
 
 /// How long a call waits for the agent to introduce a server: the time official clients give a connection.
 const INTRODUCTION: Duration = Duration::from_secs(30);
+
+/// How long a call waits for the disk. What a disk does after that is still told to the agent.
+const DISK: Duration = Duration::from_secs(10);
 
 /// A deadline on the wall clock comes out a little different each time it is asked for; that wakes nobody.
 const CLOCK_NOISE: Duration = Duration::from_millis(1);
@@ -31,20 +40,50 @@ const CLOCK_NOISE: Duration = Duration::from_millis(1);
 #[derive(Debug)]
 pub(crate) struct Seat {
     uid: ServerUid,
-    clock: Clock,
+    /// To put itself into the tray.
+    me: Weak<Seat>,
     /// Guards the session; held for the time of one pure step, never across a wait.
     inner: Mutex<Inner>,
     shown: watch::Sender<Option<Arc<GameServer>>>,
+    journal: watch::Sender<Footing>,
     /// Wakes the keeper when a deadline came nearer.
     nearer: Notify,
-    news: Arc<News>,
-    metrics: SeatMetrics,
+    surroundings: Surroundings,
     gone: CancellationToken,
+}
+
+/// What all seats share.
+#[derive(Clone, Debug)]
+pub(crate) struct Surroundings {
+    pub(crate) clock: Clock,
+    pub(crate) news: Arc<News>,
+    pub(crate) tray: Arc<Tray>,
+    pub(crate) metrics: SeatMetrics,
+    /// Since when this process hears pings.
+    pub(crate) listening_since: Instant,
+}
+
+/// Where a seat stands with the journal.
+#[derive(Clone, Debug)]
+enum Footing {
+    /// What stands there of the server is not known yet.
+    Unread,
+    /// It is not known, and cannot be found out now.
+    Unreadable(Arc<str>),
+    Read,
 }
 
 #[derive(Debug)]
 struct Inner {
     session: Session,
+    /// Calls that are answered once everything up to their tickets is on disk, in order.
+    callers: VecDeque<(Ticket, oneshot::Sender<Result<(), Refusal>>)>,
+    /// It is in the tray, or a draft of it is under way.
+    is_queued: bool,
+    /// The journal cannot be written, and comes back by itself for all but new changes.
+    is_parked: bool,
+    /// Nothing is promised any more.
+    is_forgotten: bool,
     /// What the keeper sleeps until.
     armed: Option<Instant>,
     /// Unconfirmed changes as last counted.
@@ -53,26 +92,29 @@ struct Inner {
 
 impl Seat {
     /// A server that nobody has introduced yet. It ends when `gone` is cancelled.
-    pub(crate) fn new(
-        uid: ServerUid,
-        listening_since: Instant,
-        clock: Clock,
-        news: Arc<News>,
-        metrics: SeatMetrics,
-        gone: CancellationToken,
-    ) -> Self {
-        let session = Session::new(uid.clone(), listening_since);
-        metrics.servers.inc();
-        Self {
+    pub(crate) fn new(uid: ServerUid, surroundings: Surroundings, gone: CancellationToken) -> Arc<Self> {
+        surroundings.metrics.servers.inc();
+        let seat = Arc::new_cyclic(|me| Self {
+            inner: Mutex::new(Inner {
+                session: Session::new(uid.clone(), surroundings.listening_since),
+                callers: VecDeque::new(),
+                is_queued: true,
+                is_parked: false,
+                is_forgotten: false,
+                armed: None,
+                counted: 0,
+            }),
             uid,
-            clock,
-            inner: Mutex::new(Inner { session, armed: None, counted: 0 }),
+            me: me.clone(),
             shown: watch::Sender::new(None),
+            journal: watch::Sender::new(Footing::Unread),
             nearer: Notify::new(),
-            news,
-            metrics,
+            surroundings,
             gone,
-        }
+        });
+        seat.surroundings.tray.put(Arc::clone(&seat));
+        seat.surroundings.tray.hurry();
+        seat
     }
 
     pub(crate) fn uid(&self) -> &ServerUid {
@@ -86,18 +128,50 @@ impl Seat {
 
     /// The game pings.
     pub(crate) fn ping(&self) {
-        self.metrics.pings.inc();
+        self.surroundings.metrics.pings.inc();
         self.step(|session, now| session.ping(now));
     }
 
-    /// The game asks for something. Waits for the introduction, and for nothing else.
+    /// The game asks for something. Waits for the introduction, and until the change is on disk.
     pub(crate) async fn ask(&self, request: Request) -> Result<(), Refusal> {
         self.game_server().await?;
-        // Nobody would hear of what is promised from here on.
-        if self.gone.is_cancelled() {
-            return Err(Refusal::Gone);
+        self.journal_is_read().await?;
+        let answer = self.step_with(|inner, now| {
+            // Nobody would hear of what is promised from here on.
+            if inner.is_forgotten || self.gone.is_cancelled() {
+                return Err(Refusal::Gone);
+            }
+            let ticket = inner.session.ask(request, now)?;
+            if !inner.session.has_unwritten() {
+                return Ok(None);
+            }
+            let (caller, answer) = oneshot::channel();
+            inner.callers.push_back((ticket, caller));
+            Ok(Some(answer))
+        })?;
+        let Some(answer) = answer else { return Ok(()) };
+        match tokio::time::timeout(DISK, answer).await {
+            Ok(answer) => answer.unwrap_or(Err(Refusal::Gone)),
+            Err(_) => Err(Refusal::NotWrittenInTime { seconds: DISK.as_secs() }),
         }
-        self.step(|session, now| session.ask(request, now))
+    }
+
+    async fn journal_is_read(&self) -> Result<(), Refusal> {
+        let mut footing = self.journal.subscribe();
+        let known = footing.wait_for(|footing| !matches!(footing, Footing::Unread));
+        tokio::select! {
+            biased;
+            () = self.gone.cancelled() => Err(Refusal::Gone),
+            known = tokio::time::timeout(DISK, known) => match known {
+                Ok(Ok(footing)) => match &*footing {
+                    Footing::Read => Ok(()),
+                    Footing::Unreadable(reason) => Err(Refusal::NotWritten { reason: Arc::clone(reason) }),
+                    Footing::Unread => Err(Refusal::NotRead),
+                },
+                Ok(Err(_)) => Err(Refusal::Gone),
+                Err(_) => Err(Refusal::NotRead),
+            },
+        }
     }
 
     /// The server as it is now.
@@ -164,6 +238,78 @@ impl Seat {
         self.step(Session::take_news)
     }
 
+    /// Whether it is known what stands in the journal.
+    fn is_read(&self) -> bool {
+        matches!(*self.journal.borrow(), Footing::Read)
+    }
+
+    /// The journal says what stood in it.
+    fn read(&self, past: Past) {
+        self.step_with(|inner, now| {
+            inner.is_queued = false;
+            inner.session.read(past, now);
+        });
+        self.journal.send_replace(Footing::Read);
+    }
+
+    /// What is on disk of it cannot be relied on any more.
+    fn distrust(&self) {
+        // Not a step: whoever says so asks for the draft next.
+        self.lock().session.distrust();
+    }
+
+    /// What is to be written now, if anything is.
+    fn draft(&self) -> Option<Draft> {
+        let mut inner = self.lock();
+        inner.is_parked = false;
+        inner.is_queued = !inner.is_forgotten && inner.session.has_draft();
+        inner.is_queued.then(|| inner.session.draft())
+    }
+
+    /// A draft is on disk: who waited for it is answered.
+    fn written(&self, draft: &Draft) {
+        let callers = self.step_with(|inner, _| {
+            inner.is_queued = false;
+            let done = inner.session.written(draft);
+            let is_done = |(ticket, _): &(Ticket, _)| done.is_some_and(|done| *ticket <= done);
+            let count = inner.callers.iter().take_while(|caller| is_done(caller)).count();
+            inner.callers.drain(..count).collect::<Vec<_>>()
+        });
+        // Only now, when the agent's news are announced: an answer is the last thing that can be lost.
+        for (_, caller) in callers {
+            // A caller that has gone away was promised nothing.
+            let _ = caller.send(Ok(()));
+        }
+    }
+
+    /// The journal cannot be written, or not be read: who waits for it is told.
+    fn refused(&self, reason: &Arc<str>) {
+        self.journal.send_if_modified(|footing| {
+            let is_unread = !matches!(footing, Footing::Read);
+            if is_unread {
+                *footing = Footing::Unreadable(Arc::clone(reason));
+            }
+            is_unread
+        });
+        self.step_with(|inner, now| {
+            (inner.is_queued, inner.is_parked) = (false, true);
+            inner.session.refused(now);
+            for (_, caller) in inner.callers.drain(..) {
+                let _ = caller.send(Err(Refusal::NotWritten { reason: Arc::clone(reason) }));
+            }
+        });
+    }
+
+    /// The server is forgotten: nothing is promised or written any more.
+    pub(crate) fn forget(&self) {
+        self.gone.cancel();
+        let mut inner = self.lock();
+        inner.is_forgotten = true;
+        for (_, caller) in inner.callers.drain(..) {
+            let _ = caller.send(Err(Refusal::Gone));
+        }
+    }
+
     /// One turn of the keeper: does what is due and says when the next turn is.
     fn turn(&self) -> Option<Instant> {
         self.step(Session::turn);
@@ -173,11 +319,15 @@ impl Seat {
     }
 
     fn step<T>(&self, step: impl FnOnce(&mut Session, Moment) -> T) -> T {
+        self.step_with(|inner, now| step(&mut inner.session, now))
+    }
+
+    fn step_with<T>(&self, step: impl FnOnce(&mut Inner, Moment) -> T) -> T {
         let mut inner = self.lock();
         let now = self.now();
-        let outcome = step(&mut inner.session, now);
+        let outcome = step(&mut inner, now);
         let count = inner.session.unconfirmed();
-        self.metrics.count_changes(inner.counted, count);
+        self.surroundings.metrics.count_changes(inner.counted, count);
         inner.counted = count;
         let has_news = inner.session.has_news();
         let is_nearer = match (inner.session.next_turn(now), inner.armed) {
@@ -185,9 +335,19 @@ impl Seat {
             (Some(_), None) => true,
             (None, _) => false,
         };
+        let is_waited_for = inner.session.has_unwritten();
+        let is_wanting = is_waited_for || (!inner.is_parked && inner.session.has_draft());
+        let is_new_in_tray = is_wanting && !inner.is_queued && !inner.is_forgotten;
+        inner.is_queued |= is_new_in_tray;
         drop(inner);
         if has_news {
-            self.news.announce(&self.uid);
+            self.surroundings.news.announce(&self.uid);
+        }
+        if let Some(seat) = self.me.upgrade().filter(|_| is_new_in_tray) {
+            self.surroundings.tray.put(seat);
+        }
+        if is_waited_for {
+            self.surroundings.tray.hurry();
         }
         if is_nearer {
             self.nearer.notify_one();
@@ -196,7 +356,7 @@ impl Seat {
     }
 
     fn now(&self) -> Moment {
-        Moment { instant: self.clock.instant().into_std(), wall: self.clock.now() }
+        Moment { instant: self.surroundings.clock.instant().into_std(), wall: self.surroundings.clock.now() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -208,7 +368,7 @@ impl Seat {
 impl Drop for Seat {
     fn drop(&mut self) {
         let counted = self.lock().counted;
-        self.metrics.count_changes(counted, 0);
-        self.metrics.servers.dec();
+        self.surroundings.metrics.count_changes(counted, 0);
+        self.surroundings.metrics.servers.dec();
     }
 }

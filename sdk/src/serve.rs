@@ -58,7 +58,12 @@ impl Desk {
 fn code(refusal: &Refusal) -> Code {
     match refusal {
         Refusal::Metadata(_) => Code::InvalidArgument,
-        Refusal::Full(_) | Refusal::NotIntroduced | Refusal::Gone => Code::Unavailable,
+        Refusal::Full(_)
+        | Refusal::NotIntroduced
+        | Refusal::NotRead
+        | Refusal::NotWritten { .. }
+        | Refusal::NotWrittenInTime { .. }
+        | Refusal::Gone => Code::Unavailable,
     }
 }
 

@@ -4,10 +4,12 @@
 
 pub(crate) mod metadata;
 pub(crate) mod outbox;
+pub(crate) mod page;
 pub(crate) mod ping;
 pub(crate) mod session;
 pub(crate) mod shape;
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use jiff::Timestamp;
@@ -51,6 +53,15 @@ pub(crate) enum Refusal {
     /// The agent has not said yet what this server is.
     #[error("the node's agent has not introduced this game server yet; try again")]
     NotIntroduced,
+    /// The journal has not been read yet; nothing can be promised before.
+    #[error("the node's journal has not been read yet; try again")]
+    NotRead,
+    /// The change could not be written down.
+    #[error("the change could not be written down, and nothing was done: {reason}; try again")]
+    NotWritten { reason: Arc<str> },
+    /// The disk has not answered for long.
+    #[error("the change is not on disk after {seconds} s; it may still get there")]
+    NotWrittenInTime { seconds: u64 },
     /// The server is gone, or this process ends.
     #[error("this game server is no longer served here")]
     Gone,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use berth_api::link::{ListenerKey, MAX_SOCKETS, ServerUid, ToAgent, ToSdk, VERSIONS, common_version};
 use berth_runtime::CancellationToken;
@@ -14,19 +14,22 @@ use berth_runtime::error::chain;
 use berth_runtime::health::Condition;
 use berth_runtime::tasks::Spawner;
 use tokio::net::TcpListener;
+use tokio::sync::mpsc;
 use tracing::{debug, info, warn};
 
 use super::LinkError;
 use super::connection::{Arrival, Inbound, Outbound, connect};
 use super::listeners::Listeners;
 use crate::metrics::{FailureLabels, SdkMetrics};
-use crate::seat::{News, Seat, keeper};
+use crate::seat::{Seat, Surroundings, Tray, keeper};
 
 const FIRST_WAIT: Duration = Duration::from_millis(50);
 /// Short enough that a new agent is found within a second.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 /// How long the agent may take to say Hello.
 const HELLO: Duration = Duration::from_secs(5);
+/// How long the agent is left waiting for a journal that takes its time; what it holds is told later then.
+const JOURNAL: Duration = Duration::from_secs(5);
 /// How long the last words may take when this process ends.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
@@ -41,14 +44,17 @@ pub(crate) struct Setup {
     pub(crate) spawner: Spawner,
     /// Met while the agent is there.
     pub(crate) connected: Condition,
+    /// Where seats wait for the journal.
+    pub(crate) tray: Arc<Tray>,
+    /// Tells which servers stand in the journal.
+    pub(crate) in_journal: mpsc::Receiver<Vec<ServerUid>>,
 }
 
 /// Owns the servers and speaks with the agent.
 #[derive(Debug)]
 pub(crate) struct Worker {
     setup: Setup,
-    listening_since: Instant,
-    news: Arc<News>,
+    surroundings: Surroundings,
     servers: BTreeMap<ServerUid, Server>,
 }
 
@@ -56,19 +62,31 @@ pub(crate) struct Worker {
 struct Server {
     seat: Arc<Seat>,
     listeners: Listeners,
-    gone: CancellationToken,
 }
 
 impl Worker {
     pub(crate) fn new(setup: Setup) -> Self {
-        let listening_since = setup.clock.instant().into_std();
-        Self { setup, listening_since, news: Arc::default(), servers: BTreeMap::new() }
+        let surroundings = Surroundings {
+            clock: setup.clock,
+            news: Arc::default(),
+            tray: Arc::clone(&setup.tray),
+            metrics: setup.metrics.seats.clone(),
+            listening_since: setup.clock.instant().into_std(),
+        };
+        Self { setup, surroundings, servers: BTreeMap::new() }
     }
 
     /// Speaks with the agent, whenever there is one, until `stop`.
     pub(crate) async fn run(mut self, stop: CancellationToken) -> Result<(), Infallible> {
         let mut backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
         let mut was_said = false;
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => return Ok(()),
+            found = tokio::time::timeout(JOURNAL, self.setup.in_journal.recv()) => {
+                self.seat_all(found.ok().flatten().unwrap_or_default());
+            }
+        }
         loop {
             let Err(error) = self.meet(&stop, &mut backoff, &mut was_said).await else {
                 return Ok(());
@@ -167,7 +185,11 @@ impl Worker {
                 () = stop.cancelled() => break,
                 arrival = inbound.next() => self.take(arrival?)?,
                 written = outbound.write_some() => written?,
-                () = self.news.arrived(), if outbound.has_room() => {}
+                found = next_found(&mut self.setup.in_journal) => {
+                    self.seat_all(found);
+                    return Err(LinkError::Found);
+                }
+                () = self.surroundings.news.arrived(), if outbound.has_room() => {}
             }
         }
         // Calls are refused from here on; what was promised before still goes out.
@@ -185,7 +207,7 @@ impl Worker {
 
     fn tell_news(&self, outbound: &mut Outbound) -> Result<(), LinkError> {
         while outbound.has_room() {
-            let Some(uid) = self.news.take() else {
+            let Some(uid) = self.surroundings.news.take() else {
                 return Ok(());
             };
             for frame in self.servers.get(&uid).map(|server| server.seat.take_news()).unwrap_or_default() {
@@ -214,28 +236,41 @@ impl Worker {
             }
             ToSdk::Forget { uid } => {
                 if let Some(server) = self.servers.remove(&uid) {
-                    server.gone.cancel();
+                    server.seat.forget();
                     info!(game_server = %uid, "game server forgotten");
                 }
+                self.setup.tray.forget(uid);
             }
         }
         Ok(())
+    }
+
+    /// The servers that stand in the journal are there, whether the agent speaks of them or not: it is told what they
+    /// were promised, and tells which of them to forget.
+    fn seat_all(&mut self, found: Vec<ServerUid>) {
+        for uid in found {
+            self.server(uid);
+        }
     }
 
     /// The server, which begins to exist here when the agent first speaks of it.
     fn server(&mut self, uid: ServerUid) -> &mut Server {
         self.servers.entry(uid).or_insert_with_key(|uid| {
             let gone = self.setup.spawner.token().child_token();
-            let seat = Arc::new(Seat::new(
-                uid.clone(),
-                self.listening_since,
-                self.setup.clock,
-                Arc::clone(&self.news),
-                self.setup.metrics.seats.clone(),
-                gone.clone(),
-            ));
+            let seat = Seat::new(uid.clone(), self.surroundings.clone(), gone);
             drop(self.setup.spawner.spawn_child("keeper", keeper::keep(Arc::clone(&seat))));
-            Server { listeners: Listeners::new(Arc::clone(&seat)), seat, gone }
+            Server { listeners: Listeners::new(Arc::clone(&seat)), seat }
         })
+    }
+}
+
+/// Waits for servers that were found late; for ever when there is nobody to find any.
+async fn next_found(found: &mut mpsc::Receiver<Vec<ServerUid>>) -> Vec<ServerUid> {
+    loop {
+        match found.recv().await {
+            Some(found) if found.is_empty() => {}
+            Some(found) => return found,
+            None => std::future::pending().await,
+        }
     }
 }

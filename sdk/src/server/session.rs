@@ -1,5 +1,6 @@
 //! One game server, as this process knows it. Pure: calls and frames go in, changes and deadlines come out.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use berth_api::lifecycle::State;
@@ -8,14 +9,20 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::metadata::{check_key, check_label_value, check_room};
 use super::outbox::Outbox;
+use super::page::{Draft, Past, Ticket};
 use super::ping::PingClock;
 use super::{Moment, Refusal, Request};
+
+/// The wait before the end of a reservation is tried again.
+const BREATH: SignedDuration = SignedDuration::from_secs(1);
 
 /// One game server.
 #[derive(Clone, Debug)]
 pub(crate) struct Session {
     uid: ServerUid,
     view: Option<Box<View>>,
+    /// Changes up to this one are contained in the view.
+    applied: Sequence,
     outbox: Outbox,
     pings: PingClock,
     /// When a reservation ends and the server is to be Ready again.
@@ -31,6 +38,7 @@ impl Session {
         Self {
             uid,
             view: None,
+            applied: Sequence::default(),
             outbox: Outbox::default(),
             pings: PingClock::new(listening_since),
             reserved_until: None,
@@ -45,9 +53,19 @@ impl Session {
         self.note_pulse(now);
     }
 
-    /// The game asks for something; `Ok` is a promise.
-    pub(crate) fn ask(&mut self, request: Request, now: Moment) -> Result<(), Refusal> {
+    /// The journal says what stood in it of this server.
+    pub(crate) fn read(&mut self, past: Past, now: Moment) {
+        self.outbox.read(past);
+        self.reserved_until = self.known_reservation();
+        self.note_pulse(now);
+    }
+
+    /// The game asks for something; it is promised once everything up to the ticket is on disk.
+    pub(crate) fn ask(&mut self, request: Request, now: Moment) -> Result<Ticket, Refusal> {
         let view = self.view.as_ref().ok_or(Refusal::NotIntroduced)?;
+        if !self.outbox.is_read() {
+            return Err(Refusal::NotRead);
+        }
         let until = self.reserved_until;
         let (change, until) = match request {
             Request::Ready => (Change::Ready, None),
@@ -78,12 +96,45 @@ impl Session {
             }
         };
         // A server that has failed stays failed: what its game still asks for is heard and has no effect.
-        let is_for_nothing = is_unhealthy(view) && !is_metadata(&change);
-        if !is_for_nothing {
-            self.outbox.push(change)?;
-            self.reserved_until = until;
+        if is_unhealthy(view) && !is_metadata(&change) {
+            return Ok(self.outbox.ticket());
         }
-        Ok(())
+        let ticket = self.outbox.push(change)?;
+        self.reserved_until = until;
+        Ok(ticket)
+    }
+
+    /// Whether somebody waits for what is not on disk.
+    pub(crate) fn has_unwritten(&self) -> bool {
+        self.outbox.has_unwritten()
+    }
+
+    /// Whether there is anything to write.
+    pub(crate) fn has_draft(&self) -> bool {
+        self.outbox.has_draft()
+    }
+
+    /// What is to be written now.
+    pub(crate) fn draft(&mut self) -> Draft {
+        self.outbox.draft()
+    }
+
+    /// A draft is on disk.
+    pub(crate) fn written(&mut self, draft: &Draft) -> Option<Ticket> {
+        self.outbox.written(draft)
+    }
+
+    /// A draft could not be written.
+    pub(crate) fn refused(&mut self, now: Moment) {
+        self.outbox.refused();
+        // An end that is due already is tried again, but not at once.
+        let soon = now.wall.checked_add(BREATH).unwrap_or(now.wall);
+        self.reserved_until = self.known_reservation().map(|until| until.max(soon));
+    }
+
+    /// What is on disk cannot be relied on any more.
+    pub(crate) fn distrust(&mut self) {
+        self.outbox.distrust();
     }
 
     /// The agent tells what the server is; changes up to `applied` are contained in it.
@@ -91,10 +142,11 @@ impl Session {
         self.outbox.applied(applied);
         self.pings.set_rule(view.health);
         // An older view says nothing about a reservation that this process has asked for or ended since.
-        if self.outbox.state().is_none() && applied >= self.outbox.last_state() {
-            self.reserved_until = reservation(&view);
+        let is_news = self.outbox.state().is_none() && applied >= self.outbox.last_state();
+        (self.view, self.applied) = (Some(view), applied);
+        if is_news {
+            self.reserved_until = self.known_reservation();
         }
-        self.view = Some(view);
         self.note_pulse(now);
     }
 
@@ -128,7 +180,7 @@ impl Session {
             self.reserved_until = None;
             if self.is_reserved() && self.outbox.push(Change::Ready).is_err() {
                 // No room for it now; there is soon, or the agent's own word ends the reservation.
-                self.reserved_until = now.wall.checked_add(SignedDuration::from_secs(1)).ok();
+                self.reserved_until = now.wall.checked_add(BREATH).ok();
             }
         }
     }
@@ -161,7 +213,7 @@ impl Session {
         news.extend(self.outbox.hand_over().into_iter().map(|numbered| ToAgent::Change {
             uid: self.uid.clone(),
             sequence: numbered.sequence,
-            change: numbered.change,
+            change: Arc::unwrap_or_clone(numbered.change),
         }));
         news
     }
@@ -179,6 +231,16 @@ impl Session {
         if is_silent != self.is_silent {
             self.is_silent = is_silent;
             self.owes_pulse = true;
+        }
+    }
+
+    /// The end of the reservation: of the state asked for last, or else of a view that is not older than that.
+    fn known_reservation(&self) -> Option<Timestamp> {
+        match self.outbox.state() {
+            Some(Change::Reserve { until }) => until.as_deref()?.parse().ok(),
+            Some(_) => None,
+            None if self.applied < self.outbox.last_state() => None,
+            None => self.view.as_deref().and_then(reservation),
         }
     }
 

@@ -42,10 +42,17 @@ pub(crate) struct Program {
 }
 
 impl Program {
+    /// Starts it with its state beside the agent's socket, so that the next one finds it there.
     pub(crate) fn start(socket: &Path) -> Self {
+        Self::start_in(socket, &socket.with_file_name("state"))
+    }
+
+    pub(crate) fn start_in(socket: &Path, state: &Path) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_berth-sdk"))
             .arg("--link-socket")
             .arg(socket)
+            .arg("--state-dir")
+            .arg(state)
             .args(["--admin-address", "127.0.0.1:0", "--log-level", "debug"])
             .stderr(Stdio::piped())
             .spawn()

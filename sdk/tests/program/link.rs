@@ -88,7 +88,11 @@ async fn the_agents_copies_serve_the_next_process() {
     let connected = TcpStream::connect(game.grpc).await.expect("the listener outlives the process");
     let _second = Program::start(&agent.socket());
     let (mut link, handed_back) = agent.meet().await;
-    assert!(handed_back.is_empty());
+    assert_eq!(
+        handed_back.into_iter().map(|(uid, held)| (uid, held.len())).collect::<Vec<_>>(),
+        [(uid("u1"), 0)]
+    );
+    assert_eq!(link.change().await, (uid("u1"), 1, Change::Ready), "what the first one promised");
     link.introduce("u1", &view("u1", State::Ready), 1).await;
     link.pass("u1", &game, 1).await;
     client(&game).await.allocate(Empty {}).await.unwrap();
@@ -197,9 +201,15 @@ async fn asked_to_stop_it_says_its_last_words_and_ends_well() {
 #[tokio::test]
 async fn bad_configuration_is_named_and_ends_with_64() {
     let long = format!("/{}", "x".repeat(120));
-    for arguments in [&["--link-socket", "relative"][..], &["--link-socket", &long], &["--link-sock"]] {
+    let cases = [
+        (&["--link-socket", "relative"][..], "--link-socket"),
+        (&["--link-socket", &long], "--link-socket"),
+        (&["--state-dir", "relative"], "--state-dir"),
+        (&["--link-sock"], "--link-sock"),
+    ];
+    for (arguments, named) in cases {
         let output = Command::new(env!("CARGO_BIN_EXE_berth-sdk")).args(arguments).output().unwrap();
         assert_eq!(output.status.code(), Some(64), "{arguments:?}");
-        assert!(String::from_utf8_lossy(&output.stderr).contains("--link-sock"), "{output:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains(named), "{output:?}");
     }
 }

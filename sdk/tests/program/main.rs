@@ -1,6 +1,8 @@
 //! `berth-sdk` as a program: a test plays the agent on a real socket and games on real connections.
 
 mod agent;
+mod disks;
 mod games;
+mod journal;
 mod link;
 mod rest;

@@ -10,10 +10,10 @@ use tokio::net::TcpStream;
 
 use crate::agent::{Agent, Link, Program, uid, view, within};
 
-struct Answer {
-    status: u16,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
     head: String,
-    body: String,
+    pub(crate) body: String,
 }
 
 impl Answer {
@@ -38,7 +38,13 @@ async fn head(stream: &mut BufReader<TcpStream>) -> (u16, String) {
     (status, head)
 }
 
-async fn ask(address: SocketAddr, method: &str, path: &str, headers: &str, body: Option<&str>) -> Answer {
+pub(crate) async fn ask(
+    address: SocketAddr,
+    method: &str,
+    path: &str,
+    headers: &str,
+    body: Option<&str>,
+) -> Answer {
     let length = body.map(|body| format!("Content-Length: {}\r\n", body.len())).unwrap_or_default();
     let body = body.unwrap_or_default();
     let request =

@@ -38,6 +38,7 @@ fn introduced(state: State) -> Talk {
         wall: "2026-01-01T00:00:00Z".parse().unwrap(),
     };
     let mut session = Session::new(ServerUid("u".to_owned()), zero.instant);
+    session.read(Past::default(), zero);
     session.introduce(view(state), Sequence(0), zero);
     Talk { session, zero }
 }
@@ -50,11 +51,13 @@ impl Talk {
 
     fn ask(&mut self, request: Request, seconds: u64) -> Result<(), Refusal> {
         let now = self.at(seconds);
-        self.session.ask(request, now)
+        self.session.ask(request, now).map(drop)
     }
 
     fn news(&mut self, seconds: u64) -> Vec<ToAgent> {
         let now = self.at(seconds);
+        let draft = self.session.draft();
+        self.session.written(&draft);
         self.session.take_news(now)
     }
 
