@@ -162,6 +162,7 @@ impl Scribe {
             self.desk.metrics.set_aside.inc();
         }
         info!(servers = servers.len(), bytes = store.bytes(), "journal opened");
+        self.desk.metrics.bytes.set(i64::try_from(store.bytes()).unwrap_or(i64::MAX));
         self.store = Some(store);
         self.desk.metrics.writable.set(1);
         self.desk.writable.set(true);

@@ -112,7 +112,7 @@ async fn every_answered_change_arrives_once_and_in_order_however_often_the_progr
             playing.push(play(&game, &played[name], &answers));
         }
         // Some rounds end at the first answers, some after many; the agent confirms more or less of what it hears.
-        let (until, confirms) = (1 + (round * 7) % 60, round % 3);
+        let (until, confirms) = (1 + (round * 7) % 24, round % 3);
         let enough = async {
             while answers.load(Ordering::SeqCst) < until {
                 tokio::task::yield_now().await;
