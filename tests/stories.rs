@@ -10,3 +10,5 @@ mod a_game_in_a_hurry_becomes_ready;
 mod a_pod_is_confined;
 #[path = "stories/the_agent_dies_and_nothing_else_does.rs"]
 mod the_agent_dies_and_nothing_else_does;
+#[path = "stories/the_shipped_pods_have_the_least_privileges.rs"]
+mod the_shipped_pods_have_the_least_privileges;

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use crate::binaries::Binaries;
 use crate::command::{self, CommandError};
@@ -14,6 +15,9 @@ use crate::places;
 pub(crate) const PAUSE: &str = "berth.local/pause:1";
 /// We trust what we have just built, and Debian's own policy may not be installed.
 const SIGNATURE_POLICY: &str = r#"{"default": [{"type": "insecureAcceptAnything"}]}"#;
+
+/// Each build of a program is an image of its own: one that nobody has used for so long is not kept.
+const KEPT: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// An image that could not be built.
 #[derive(Debug, thiserror::Error)]
@@ -57,11 +61,12 @@ impl Image {
         let cache = places::cache_folder().join("images");
         let archive = cache.join(format!("{}-{content}.tar", reference.replace(['/', ':'], "-")));
         let image = Self { reference: reference.to_owned(), archive };
-        if !image.archive.exists() {
+        if !mark_as_used(&image.archive) {
             fs::create_dir_all(&cache).map_err(at(&cache))?;
             let _lock = Lock::acquire(&cache.join("lock"))?;
             if !image.archive.exists() {
                 image.make(folder)?;
+                forget_unused(&cache, SystemTime::now())?;
             }
         }
         Ok(image)
@@ -140,6 +145,25 @@ impl Image {
     }
 }
 
+/// Whether the archive is there; its time is that of its last use.
+fn mark_as_used(archive: &Path) -> bool {
+    let used = fs::File::options().append(true).open(archive);
+    used.and_then(|file| file.set_modified(SystemTime::now())).is_ok()
+}
+
+/// Removes archives that have not been used for long.
+fn forget_unused(cache: &Path, now: SystemTime) -> Result<(), ImageError> {
+    for entry in fs::read_dir(cache).map_err(at(cache))? {
+        let path = entry.map_err(at(cache))?.path();
+        let is_archive = path.extension().is_some_and(|extension| extension == "tar");
+        let used = fs::metadata(&path).and_then(|file| file.modified()).unwrap_or(now);
+        if is_archive && now.duration_since(used).is_ok_and(|since| since > KEPT) {
+            fs::remove_file(&path).map_err(at(&path))?;
+        }
+    }
+    Ok(())
+}
+
 /// The names and bytes of all files below, in the order of their names.
 fn content_of(folder: &Path, mut content: Fingerprint) -> Result<Fingerprint, ImageError> {
     let entries =
@@ -164,6 +188,25 @@ fn at(path: &Path) -> impl Fn(io::Error) -> ImageError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_archive_that_is_used_is_kept() {
+        let cache = tempfile::tempdir().unwrap();
+        let archive = cache.path().join("a.tar");
+        assert!(!mark_as_used(&archive));
+        fs::write(&archive, "").unwrap();
+        fs::File::options()
+            .append(true)
+            .open(&archive)
+            .unwrap()
+            .set_modified(SystemTime::UNIX_EPOCH)
+            .unwrap();
+        assert!(mark_as_used(&archive));
+        forget_unused(cache.path(), SystemTime::now()).unwrap();
+        assert!(archive.exists());
+        forget_unused(cache.path(), SystemTime::now() + 2 * KEPT).unwrap();
+        assert!(!archive.exists());
+    }
 
     #[test]
     fn an_image_is_known_by_the_bytes_and_names_of_its_files() {

@@ -1,6 +1,8 @@
 //! What stories share: a cluster with Berth on real nodes, manifests applied the way a user does, and reading what came
 //! of it.
 
+pub mod admin;
+pub mod confinement;
 pub mod game;
 pub mod node_client;
 pub mod resources;
