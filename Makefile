@@ -1,9 +1,10 @@
 # Two commands matter: `make run` runs the main job, `make test` shows that all of it works. `make help` lists the rest.
 
-# What is costly to build lives outside of the tree, shared by all checkouts.
+# What is costly to build and the same for all checkouts (Kubernetes, images) lives outside of the tree. Our own programs
+# do not: cargo takes equal crates of two checkouts for one, and would run one's tests on the other's programs.
 BERTH_CACHE ?= $(HOME)/.cache/berth
 export BERTH_CACHE
-export CARGO_TARGET_DIR ?= $(BERTH_CACHE)/target
+export CARGO_TARGET_DIR ?= $(CURDIR)/target
 
 CARGO ?= cargo
 DEV = $(CARGO) run --quiet --package berth-dev --bin berth-dev --
