@@ -88,8 +88,11 @@ async fn a_partitioned_node_is_out_of_reach_until_it_heals() {
 async fn a_program_on_a_node_sees_the_node_and_leaves_its_log_on_the_machine() {
     let cluster = one_node().await;
     let node = cluster.node(0);
-    let launch = Launch::new("look", "/bin/sh").arguments(["-c", "ip -o address show eth0; exit 7"]);
-    let look = node.spawn(launch).unwrap();
+    // Held at a pipe until it is known: one that ends at once is told as such, which is another matter.
+    node.execute("mkfifo", &["/run/hold"]).await.unwrap();
+    let script = "ip -o address show eth0; read -r word </run/hold; exit 7";
+    let look = node.spawn(Launch::new("look", "/bin/sh").arguments(["-c", script])).unwrap();
+    node.execute("sh", &["-c", "echo go >/run/hold"]).await.unwrap();
     let status = look.wait(LIMIT).await.unwrap();
     assert_eq!(status.and_then(|status| status.code()), Some(7));
     let log = std::fs::read_to_string(look.log()).unwrap();
