@@ -71,17 +71,12 @@ async fn columns(stage: &Stage) -> anyhow::Result<()> {
         assert_eq!([&row[1], &row[2]], ["Ready", &node.address().to_string()]);
         assert!((7000..=8000).contains(&row[3].parse::<u16>()?), "{row:?}");
     }
-    let nodes = table("gamenodes").await?;
-    // A column without a value (Deadline) is blank, so only those before it have fixed places.
-    let headers =
-        ["NAME", "PHASE", "PROTECTION", "SERVERS", "ALLOCATED", "PORTS FREE", "DEADLINE", "AGENT", "AGE"];
-    assert_eq!(nodes[0], headers);
-    let mut on_nodes = 0;
-    for row in &nodes[1..] {
-        assert_eq!([&row[1], &row[2]], ["Active", "NotConfigured"]);
-        on_nodes += row[3].parse::<i32>()?;
-    }
-    assert_eq!(on_nodes, 5, "servers of all nodes");
+    // An agent publishes its node's picture at most once a second.
+    eventually(STEP, "gamenodes to show five servers", async || {
+        let nodes = table("gamenodes").await.map_err(|error| format!("{error:#}"))?;
+        if nodes_show(&nodes, 5) { Ok(()) } else { Err(format!("{nodes:?}")) }
+    })
+    .await?;
 
     let explained =
         stage.world.kubectl(&["explain", "fleet.spec.template.spec.template.spec.containers"]).await?;
@@ -89,6 +84,19 @@ async fn columns(stage: &Stage) -> anyhow::Result<()> {
         assert!(explained.contains(field), "{field} is not in:\n{explained}");
     }
     Ok(())
+}
+
+/// Whether the table has the columns, every node is Active, and all of them together have this many servers.
+fn nodes_show(table: &[Vec<String>], servers: i32) -> bool {
+    // A column without a value (Deadline) is blank, so only those before it have fixed places.
+    let headers =
+        ["NAME", "PHASE", "PROTECTION", "SERVERS", "ALLOCATED", "PORTS FREE", "DEADLINE", "AGENT", "AGE"];
+    let Some((head, nodes)) = table.split_first() else { return false };
+    let is_active = |row: &Vec<String>| row.get(1..3).is_some_and(|is| is == ["Active", "NotConfigured"]);
+    let count = |row: &Vec<String>| row.get(3).and_then(|count| count.parse::<i32>().ok());
+    *head == headers
+        && nodes.iter().all(is_active)
+        && nodes.iter().map(count).sum::<Option<i32>>() == Some(servers)
 }
 
 async fn every_port_is_free(stage: &Stage) -> anyhow::Result<()> {
