@@ -127,6 +127,30 @@ fn count64() -> Value {
     integer("int64", 0)
 }
 
+/// Conditions as Kubernetes has them; one of each type.
+fn conditions() -> Value {
+    let text = json!({ "type": "string" });
+    json!({
+        "type": "array",
+        "nullable": true,
+        "maxItems": 32,
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["type"],
+        "items": {
+            "type": "object",
+            "required": ["type", "status", "reason", "message", "lastTransitionTime"],
+            "properties": {
+                "type": text,
+                "status": { "type": "string", "enum": ["True", "False", "Unknown"] },
+                "reason": text,
+                "message": text,
+                "lastTransitionTime": { "type": "string", "format": "date-time" },
+                "observedGeneration": { "type": "integer", "format": "int64" },
+            },
+        },
+    })
+}
+
 fn words() -> Value {
     json!({ "type": "object", "nullable": true, "additionalProperties": { "type": "string" } })
 }

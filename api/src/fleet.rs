@@ -6,6 +6,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::CustomResource;
 use serde::{Deserialize, Serialize};
 
+use crate::conditions::Condition;
 use crate::game_server::Scheduling;
 use crate::template::GameServerTemplate;
 
@@ -159,6 +160,9 @@ pub struct FleetStatus {
     /// Sums of lists by name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lists: Option<BTreeMap<String, CounterSum>>,
+    /// What is not as it should be, see [`crate::conditions`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conditions: Option<Vec<Condition>>,
 }
 
 /// Sum of player tracking.

@@ -11,6 +11,7 @@ use kube::CustomResource;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::conditions::Condition;
 use crate::lifecycle::State;
 
 mod effective;
@@ -215,6 +216,9 @@ pub struct GameServerStatus {
     /// Always 1, see [`GameServerSpec::immutable_replicas`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub immutable_replicas: Option<i32>,
+    /// What is not as it should be, see [`crate::conditions`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conditions: Option<Vec<Condition>>,
 }
 
 /// One address with its kind (`InternalIP`, `ExternalDNS`, `PodIP` …).

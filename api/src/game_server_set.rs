@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use kube::CustomResource;
 use serde::{Deserialize, Serialize};
 
+use crate::conditions::Condition;
 use crate::fleet::{AllocationOverflow, CounterSum, PlayerSum, Priority};
 use crate::game_server::Scheduling;
 use crate::template::GameServerTemplate;
@@ -76,4 +77,7 @@ pub struct GameServerSetStatus {
     /// Sums of lists by name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lists: Option<BTreeMap<String, CounterSum>>,
+    /// What is not as it should be, see [`crate::conditions`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conditions: Option<Vec<Condition>>,
 }

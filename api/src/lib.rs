@@ -1,6 +1,7 @@
 //! The words that every part of Berth shares: resources, states, names, the SDK protocol, the link of a node's two
 //! processes, and the pure rules that more than one program needs. No I/O, no clock.
 
+pub mod conditions;
 pub mod crds;
 pub mod events;
 pub mod fleet;

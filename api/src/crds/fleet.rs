@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 
 use super::game_server::{Defaults, spec};
 use super::{
-    AGE, Column, Names, Version, column, count64, defaulted, integer, pod_template, root, scheduling, words,
+    AGE, Column, Names, Version, column, conditions, count64, defaulted, integer, pod_template, root,
+    scheduling, words,
 };
 
 /// Step of a rolling update where none is given.
@@ -165,6 +166,7 @@ fn status(counts_shutdown: bool) -> Value {
             },
             "counters": sums,
             "lists": sums,
+            "conditions": conditions(),
         },
     });
     if counts_shutdown {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{AGE, Names, Version, column, count64, defaulted, integer, root, scheduling};
+use super::{AGE, Names, Version, column, conditions, count64, defaulted, integer, root, scheduling};
 
 /// Entries that a list of a game server may hold, and named counters or lists that a server may have.
 const MAX_ITEMS: i64 = 1000;
@@ -205,6 +205,7 @@ fn status() -> Value {
             "lists": { "type": "object", "nullable": true, "additionalProperties": list(true) },
             "eviction": eviction(false),
             "immutableReplicas": { "type": "integer", "minimum": 1, "maximum": 1, "default": 1 },
+            "conditions": conditions(),
         },
     })
 }
