@@ -113,10 +113,20 @@ pub(crate) fn remove(name: &str) -> Result<(), CgroupError> {
     outcome
 }
 
+/// The top folder of the hierarchy in which every process is counted, whatever else is.
+pub(crate) fn of_processes() -> PathBuf {
+    if is_unified() { PathBuf::from(ROOT) } else { Path::new(ROOT).join("pids") }
+}
+
 /// The processes in the control groups of this name and below.
 pub(crate) fn members(name: &str) -> Vec<i32> {
+    hierarchies().iter().flat_map(|hierarchy| members_below(&hierarchy.join(name))).collect()
+}
+
+/// The processes in a control group and below.
+pub(crate) fn members_below(folder: &Path) -> Vec<i32> {
     let mut found = Vec::new();
-    let mut folders: Vec<PathBuf> = hierarchies().iter().map(|hierarchy| hierarchy.join(name)).collect();
+    let mut folders = vec![folder.to_owned()];
     while let Some(folder) = folders.pop() {
         let processes = fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
         found.extend(processes.lines().filter_map(|line| line.parse::<i32>().ok()));
@@ -128,7 +138,11 @@ pub(crate) fn members(name: &str) -> Vec<i32> {
     found
 }
 
-fn remove_below(folder: &Path) -> Result<(), CgroupError> {
+/// Removes a control group and everything below it, as far as nothing runs there any more.
+///
+/// # Errors
+/// The first folder that does not go; the others are removed all the same.
+pub(crate) fn remove_below(folder: &Path) -> Result<(), CgroupError> {
     let Ok(entries) = fs::read_dir(folder) else { return Ok(()) };
     let mut outcome = Ok(());
     for entry in entries.filter_map(Result::ok) {

@@ -1,4 +1,5 @@
-//! A whole cluster: a control plane, and nodes with a real kubelet and a real containerd each.
+//! A whole cluster: a control plane, and nodes with a real kubelet and a real containerd each, or with a
+//! [simulated](crate::simulated) kubelet where a test needs many.
 //!
 //! A node is a set of namespaces (network, mounts, processes, host name) that one process holds. What happens on it
 //! touches nothing of the machine, and all of it is gone when that process is. Nodes and machine meet on a bridge.
@@ -34,6 +35,8 @@ use crate::machine::{self, MachineError};
 use crate::node_spaces::SpacesError;
 use crate::places;
 
+/// The program of a simulated node, built together with us.
+const SIMULATED_KUBELET: &str = "berth-dev-kubelet";
 /// Three seconds on an idle machine.
 const NODE_LIMIT: Duration = Duration::from_secs(120);
 
@@ -99,11 +102,22 @@ pub enum ClusterError {
     },
 }
 
+/// What runs pods on a cluster's nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NodeKind {
+    /// kubelet, containerd and kube-proxy.
+    Real,
+    /// A [simulated](crate::simulated) kubelet alone. Pods have sandboxes, and no images, volumes or network.
+    Simulated,
+}
+
 /// What a cluster is to have.
 #[derive(Debug, Clone)]
 pub struct ClusterOptions {
     /// How many nodes.
     pub nodes: usize,
+    /// What runs pods on them.
+    pub kind: NodeKind,
     /// Whether every write is logged, one JSON object a line.
     pub audit: bool,
     /// Flags for kube-apiserver beside ours.
@@ -113,9 +127,15 @@ pub struct ClusterOptions {
 }
 
 impl Default for ClusterOptions {
-    /// Two nodes.
+    /// Two real nodes.
     fn default() -> Self {
-        Self { nodes: 2, audit: false, api_server_flags: Vec::new(), kubelet_flags: Vec::new() }
+        Self {
+            nodes: 2,
+            kind: NodeKind::Real,
+            audit: false,
+            api_server_flags: Vec::new(),
+            kubelet_flags: Vec::new(),
+        }
     }
 }
 
@@ -162,13 +182,20 @@ impl Cluster {
             },
         )
         .await?;
-        let kubelet_flags = options.kubelet_flags;
-        let parts = blocking(move || {
-            let binaries = Binaries::ensure(&mut |line| tracing::info!("{line}"))?;
-            let pause = Image::pause(&binaries)?;
-            Ok::<_, ClusterError>(node::Parts { binaries, pause, kubelet_flags })
-        })
-        .await?;
+        let engine = match options.kind {
+            NodeKind::Real => {
+                let made = blocking(|| {
+                    let binaries = Binaries::ensure(&mut |line| tracing::info!("{line}"))?;
+                    let pause = Image::pause(&binaries)?;
+                    Ok::<_, ClusterError>(node::EngineParts::Real { binaries, pause })
+                });
+                made.await?
+            }
+            NodeKind::Simulated => {
+                node::EngineParts::Simulated { program: places::program_folder().join(SIMULATED_KUBELET) }
+            }
+        };
+        let parts = node::Parts { engine, kubelet_flags: options.kubelet_flags };
         let nodes = indices.iter().map(|index| Node::boot(&control_plane, network, *index, &parts));
         let nodes = try_join_all(nodes).await?;
         let cluster = Self { control_plane, network, parts, nodes };
@@ -272,8 +299,12 @@ impl Cluster {
         })
     }
 
-    /// Routes from every node to the pods of all others, and from the machine to all pods.
+    /// Routes from every node to the pods of all others, and from the machine to all pods. Those of simulated nodes have
+    /// no network.
     async fn connect_pods(&self) -> Result<(), ClusterError> {
+        if matches!(self.parts.engine, node::EngineParts::Simulated { .. }) {
+            return Ok(());
+        }
         let network = self.network;
         let ways: Vec<String> = self
             .nodes

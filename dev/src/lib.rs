@@ -4,7 +4,7 @@
 //! whatever happens to whoever started them.
 //!
 //! - [`ControlPlane`]: etcd and kube-apiserver, with or without controllers and scheduler. No root needed.
-//! - [`Cluster`]: that, and nodes with a real kubelet and containerd each.
+//! - [`Cluster`]: that, and nodes with a real kubelet and containerd each, or many with a [simulated] kubelet.
 //! - [`eventually`]: the one way to wait.
 //! - [`Instance`]: the traces of a cluster on this machine; [`down`] and [`sweep`] take them away.
 //!
@@ -28,11 +28,12 @@ mod node_spaces;
 pub mod packages;
 mod places;
 mod process;
+pub mod simulated;
 
 pub use access::AccessError;
 pub use binaries::{Binaries, BinariesError, kubernetes_version};
 pub use certificates::CertificateError;
-pub use cluster::{Cluster, ClusterError, ClusterOptions, Node, NodeIndex};
+pub use cluster::{Cluster, ClusterError, ClusterOptions, Node, NodeIndex, NodeKind};
 pub use command::CommandError;
 pub use control_plane::{ControlPlane, ControlPlaneError, ControlPlaneOptions};
 pub use eventually::{Overdue, eventually};

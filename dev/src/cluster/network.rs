@@ -61,7 +61,12 @@ impl Network {
 
     /// The addresses of a node's pods.
     pub(crate) fn pods(self, index: NodeIndex) -> String {
-        format!("10.{}.{index}.0/24", 100 + self.number)
+        format!("{}/24", self.first_pod(index))
+    }
+
+    /// The address that the addresses of a node's pods begin with.
+    pub(crate) fn first_pod(self, index: NodeIndex) -> Ipv4Addr {
+        Ipv4Addr::new(10, 100 + self.number, index.0, 0)
     }
 
     /// The addresses of all pods.

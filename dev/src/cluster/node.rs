@@ -1,4 +1,4 @@
-//! One node: its namespaces, its cable, its containerd, kubelet and kube-proxy.
+//! One node: its namespaces, its cable, and what runs pods on it: containerd, kubelet and kube-proxy, or a simulation.
 
 mod files;
 mod inside;
@@ -10,7 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use files::{Files, at, make_folder, write};
+use files::{Files, at, kubelet_access, lay_out, make_folder, write};
 use inside::{enter_and_run, execute, import};
 
 use super::configuration::{self, BOOT_ID, CONTAINERD_SOCKET, TUNABLES};
@@ -29,9 +29,26 @@ const HOLD: &str = include_str!("hold.sh");
 
 /// What every node of a cluster is made of.
 pub(super) struct Parts {
-    pub(super) binaries: Binaries,
-    pub(super) pause: Image,
+    pub(super) engine: EngineParts,
     pub(super) kubelet_flags: Vec<String>,
+}
+
+/// What runs pods, before it runs.
+pub(super) enum EngineParts {
+    Real { binaries: Binaries, pause: Image },
+    Simulated { program: PathBuf },
+}
+
+/// What runs pods.
+struct Engine {
+    kubelet: Daemon,
+    /// What a real kubelet has beside it.
+    around: Option<Around>,
+}
+
+struct Around {
+    containerd: Daemon,
+    proxy: Daemon,
 }
 
 /// A node of a running cluster.
@@ -42,9 +59,17 @@ pub struct Node {
     name: String,
     folder: PathBuf,
     holder: Daemon,
-    containerd: Daemon,
-    kubelet: Daemon,
-    proxy: Daemon,
+    engine: Engine,
+}
+
+/// Where a node's daemons are started.
+struct Site<'a> {
+    control_plane: &'a ControlPlane,
+    network: Network,
+    index: NodeIndex,
+    name: &'a str,
+    folder: &'a Path,
+    holder: &'a Daemon,
 }
 
 impl Node {
@@ -61,36 +86,20 @@ impl Node {
         let group = network.cgroup(index);
         instance.will_make_cgroup(&group)?;
         cgroups::create(&group)?;
-        let files = Files::write(control_plane, network, index, &folder)?;
+        lay_out(&folder)?;
 
         let holder = hold(&instance, &folder, &name).await?;
         plug_in(&instance, network, index, &holder)?;
-        let inside = |program: PathBuf| {
-            let base = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            Launch::new(format!("{name}-{base}"), program).in_spaces_of(holder.identity())
-        };
         execute(&holder, "sh", &["-c", &configuration::network_script(network, index)]).await?;
 
-        let program =
-            places::find_program("containerd").unwrap_or_else(|| PathBuf::from("/usr/bin/containerd"));
-        let containerd = inside(program).argument("--config").argument(files.containerd.to_string_lossy());
-        let containerd = Daemon::ensure(&instance, containerd)?;
-        wait_for_socket(&containerd, &folder.join(CONTAINERD_SOCKET.trim_start_matches('/'))).await?;
-        import(&holder, &folder, &parts.pause).await?;
-
-        let kubelet = inside(parts.binaries.program("kubelet"))
-            .argument(format!("--config={}", files.kubelet.display()))
-            .argument(format!("--kubeconfig={}", files.kubelet_access.display()))
-            .argument(format!("--hostname-override={name}"))
-            .argument(format!("--node-ip={}", network.node(index)))
-            .argument("--root-dir=/var/lib/kubelet")
-            .argument("--cert-dir=/var/lib/kubelet/pki")
-            .arguments(parts.kubelet_flags.iter().cloned());
-        let kubelet = Daemon::ensure(&instance, kubelet)?;
-        let proxy = inside(parts.binaries.program("kube-proxy"))
-            .argument(format!("--config={}", files.proxy.display()));
-        let proxy = Daemon::ensure(&instance, proxy)?;
-        Ok(Self { instance, network, index, name, folder, holder, containerd, kubelet, proxy })
+        let site = Site { control_plane, network, index, name: &name, folder: &folder, holder: &holder };
+        let engine = match &parts.engine {
+            EngineParts::Real { binaries, pause } => {
+                site.start_real(binaries, pause, &parts.kubelet_flags).await?
+            }
+            EngineParts::Simulated { program } => site.start_simulated(program, &parts.kubelet_flags)?,
+        };
+        Ok(Self { instance, network, index, name, folder, holder, engine })
     }
 
     pub(super) fn index(&self) -> NodeIndex {
@@ -136,22 +145,22 @@ impl Node {
         fs::read_to_string(self.folder.join("tunables").join(BOOT_ID)).map(|text| text.trim().to_owned())
     }
 
-    /// Its containerd.
+    /// Its containerd; a simulated node has none.
     #[must_use]
-    pub fn containerd(&self) -> &Daemon {
-        &self.containerd
+    pub fn containerd(&self) -> Option<&Daemon> {
+        self.engine.around.as_ref().map(|around| &around.containerd)
     }
 
-    /// Its kubelet.
+    /// Its kubelet, real or not.
     #[must_use]
     pub fn kubelet(&self) -> &Daemon {
-        &self.kubelet
+        &self.engine.kubelet
     }
 
-    /// Its kube-proxy.
+    /// Its kube-proxy; a simulated node has none.
     #[must_use]
-    pub fn proxy(&self) -> &Daemon {
-        &self.proxy
+    pub fn proxy(&self) -> Option<&Daemon> {
+        self.engine.around.as_ref().map(|around| &around.proxy)
     }
 
     /// Whether it has power.
@@ -188,12 +197,15 @@ impl Node {
         execute(&self.holder, program, arguments).await
     }
 
-    /// Makes an image available on this node.
+    /// Makes an image available on this node. A simulated node does not look at images.
     ///
     /// # Errors
     /// When containerd does not take it.
     pub async fn import(&self, image: &Image) -> Result<(), ClusterError> {
-        import(&self.holder, &self.folder, image).await
+        match self.engine.around {
+            Some(_) => import(&self.holder, &self.folder, image).await,
+            None => Ok(()),
+        }
     }
 
     /// Pulls its cable: neither machine nor nodes reach it, and what runs on it goes on.
@@ -219,8 +231,10 @@ impl Node {
     /// # Errors
     /// When one of them stays.
     pub async fn kill(&self) -> Result<(), ClusterError> {
-        self.kubelet.kill().await?;
-        self.containerd.kill().await?;
+        self.kubelet().kill().await?;
+        if let Some(containerd) = self.containerd() {
+            containerd.kill().await?;
+        }
         Ok(())
     }
 
@@ -230,6 +244,60 @@ impl Node {
     /// When it stays.
     pub async fn cut_power(&self) -> Result<(), ClusterError> {
         Ok(self.holder.kill().await?)
+    }
+}
+
+impl Site<'_> {
+    fn inside(&self, program: PathBuf) -> Launch {
+        let base = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        Launch::new(format!("{}-{base}", self.name), program).in_spaces_of(self.holder.identity())
+    }
+
+    async fn start_real(
+        &self,
+        binaries: &Binaries,
+        pause: &Image,
+        flags: &[String],
+    ) -> Result<Engine, ClusterError> {
+        let instance = self.control_plane.instance();
+        let files = Files::write(self.control_plane, self.network, self.index, self.folder)?;
+        let program =
+            places::find_program("containerd").unwrap_or_else(|| PathBuf::from("/usr/bin/containerd"));
+        let containerd =
+            self.inside(program).argument("--config").argument(files.containerd.to_string_lossy());
+        let containerd = Daemon::ensure(instance, containerd)?;
+        wait_for_socket(&containerd, &self.folder.join(CONTAINERD_SOCKET.trim_start_matches('/'))).await?;
+        import(self.holder, self.folder, pause).await?;
+
+        let access = kubelet_access(self.control_plane, self.folder, self.name)?;
+        let kubelet = self
+            .inside(binaries.program("kubelet"))
+            .argument(format!("--config={}", files.kubelet.display()))
+            .argument(format!("--kubeconfig={}", access.display()))
+            .argument(format!("--hostname-override={}", self.name))
+            .argument(format!("--node-ip={}", self.network.node(self.index)))
+            .argument("--root-dir=/var/lib/kubelet")
+            .argument("--cert-dir=/var/lib/kubelet/pki")
+            .arguments(flags.iter().cloned());
+        let kubelet = Daemon::ensure(instance, kubelet)?;
+        let proxy = self
+            .inside(binaries.program("kube-proxy"))
+            .argument(format!("--config={}", files.proxy.display()));
+        let proxy = Daemon::ensure(instance, proxy)?;
+        Ok(Engine { kubelet, around: Some(Around { containerd, proxy }) })
+    }
+
+    fn start_simulated(&self, program: &Path, flags: &[String]) -> Result<Engine, ClusterError> {
+        let access = kubelet_access(self.control_plane, self.folder, self.name)?;
+        let kubelet = self
+            .inside(program.to_owned())
+            .argument(format!("--kubeconfig={}", access.display()))
+            .argument(format!("--node-name={}", self.name))
+            .argument(format!("--node-address={}", self.network.node(self.index)))
+            .argument(format!("--pod-network={}", self.network.first_pod(self.index)))
+            .argument(format!("--cgroup-root=/{}", self.network.cgroup(self.index)))
+            .arguments(flags.iter().cloned());
+        Ok(Engine { kubelet: Daemon::ensure(self.control_plane.instance(), kubelet)?, around: None })
     }
 }
 

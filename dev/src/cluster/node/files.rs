@@ -5,17 +5,45 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::HOLD;
+use crate::access::AccessError;
 use crate::certificates::Authority;
 use crate::cluster::ClusterError;
 use crate::cluster::configuration::{self, Kubelet};
 use crate::cluster::network::{Network, NodeIndex};
 use crate::control_plane::ControlPlane;
 
-/// The files that a node's daemons are started with.
+/// Makes the folders that are a node's own, and the script of its first process.
+pub(super) fn lay_out(folder: &Path) -> Result<(), ClusterError> {
+    for place in [
+        "etc",
+        "log",
+        "tunables",
+        "lib-changes",
+        "lib-work",
+        "lib/berth",
+        "lib/containerd",
+        "lib/kubelet",
+        "lib/cni/net.d",
+    ] {
+        make_folder(&folder.join(place))?;
+    }
+    write(&folder.join("etc/hold.sh"), HOLD)
+}
+
+/// How a node's kubelet reaches the API server.
+pub(super) fn kubelet_access(
+    control_plane: &ControlPlane,
+    folder: &Path,
+    name: &str,
+) -> Result<PathBuf, AccessError> {
+    let path = folder.join("etc/kubelet.kubeconfig");
+    control_plane.access().ensure_kubeconfig(&path, &format!("system:node:{name}"), &["system:nodes"])
+}
+
+/// The files that the daemons of a real node are started with.
 pub(super) struct Files {
     pub(super) containerd: PathBuf,
     pub(super) kubelet: PathBuf,
-    pub(super) kubelet_access: PathBuf,
     pub(super) proxy: PathBuf,
 }
 
@@ -27,19 +55,6 @@ impl Files {
         folder: &Path,
     ) -> Result<Self, ClusterError> {
         let name = format!("node-{index}");
-        for place in [
-            "etc",
-            "log",
-            "tunables",
-            "lib-changes",
-            "lib-work",
-            "lib/berth",
-            "lib/containerd",
-            "lib/kubelet",
-            "lib/cni/net.d",
-        ] {
-            make_folder(&folder.join(place))?;
-        }
         let etc = folder.join("etc");
         let (access, certificates) =
             (control_plane.access(), control_plane.instance().subfolder("certificates")?);
@@ -54,11 +69,6 @@ impl Files {
         let files = Self {
             containerd: etc.join("containerd.toml"),
             kubelet: etc.join("kubelet.json"),
-            kubelet_access: access.ensure_kubeconfig(
-                &etc.join("kubelet.kubeconfig"),
-                &format!("system:node:{name}"),
-                &["system:nodes"],
-            )?,
             proxy: etc.join("proxy.json"),
         };
         let resolver = etc.join("resolv.conf");
@@ -76,7 +86,6 @@ impl Files {
         write(&files.proxy, &proxy.to_string())?;
         write(&folder.join("lib/cni/net.d/10-pods.conflist"), &cni.to_string())?;
         write(&resolver, &format!("nameserver {}\n", network.node(index)))?;
-        write(&etc.join("hold.sh"), HOLD)?;
         Ok(files)
     }
 }
