@@ -41,6 +41,7 @@ async fn ping_once(settings: &Settings) -> anyhow::Result<Ending> {
 
 async fn play(settings: &Settings) -> anyhow::Result<Ending> {
     let sdk = Sdk::connect(&settings.sdk_endpoint(), settings.connect_limit).await?;
+    let port = if settings.passthrough { sdk.first_port().await? } else { settings.port };
     let (health_orders, health_inbox) = mpsc::channel(1);
     let (state, state_seen) = watch::channel(String::new());
     let game = Arc::new(Game {
@@ -63,7 +64,7 @@ async fn play(settings: &Settings) -> anyhow::Result<Ending> {
         anyhow::bail!("the watch ended")
     });
     if settings.udp {
-        let address = (settings.bind, settings.port);
+        let address = (settings.bind, port);
         let socket =
             UdpSocket::bind(address).await.with_context(|| format!("could not bind UDP {address:?}"))?;
         println!("listening udp={}", socket.local_addr()?);
@@ -71,7 +72,7 @@ async fn play(settings: &Settings) -> anyhow::Result<Ending> {
         tasks.spawn(async move { serve::udp(socket, game).await.context("could not receive datagrams") });
     }
     if settings.tcp {
-        let address = (settings.bind, settings.port);
+        let address = (settings.bind, port);
         let listener =
             TcpListener::bind(address).await.with_context(|| format!("could not bind TCP {address:?}"))?;
         println!("listening tcp={}", listener.local_addr()?);

@@ -17,6 +17,9 @@ const WAITS: (Duration, Duration) = (Duration::from_millis(50), Duration::from_s
 /// How long a call may take. Streams have no limit.
 const CALL: Duration = Duration::from_secs(10);
 
+/// How long the game server may be without its host ports, which it has before its pod is made.
+const PORTS_KNOWN: Duration = Duration::from_secs(60);
+
 /// What went wrong between the game and its SDK server.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SdkError {
@@ -32,6 +35,9 @@ pub(crate) enum SdkError {
     /// The server said nothing.
     #[error("{call}: no answer within {CALL:?}")]
     TooSlow { call: &'static str },
+    /// The game server is without host ports.
+    #[error("the game server shows no host port within {PORTS_KNOWN:?}")]
+    NoPort,
 }
 
 /// The three services of one SDK server, on one connection.
@@ -109,6 +115,23 @@ impl Sdk {
     /// Opens the stream of changes.
     pub(crate) async fn watch(&self) -> Result<Streaming<v1::GameServer>, SdkError> {
         call("WatchGameServer", self.stable.clone().watch_game_server(v1::Empty {})).await
+    }
+
+    /// The game server's first host port, once it is known.
+    pub(crate) async fn first_port(&self) -> Result<u16, SdkError> {
+        let search = async {
+            let mut changes = self.watch().await?;
+            while let Some(seen) =
+                changes.message().await.map_err(|status| refused("WatchGameServer", &status))?
+            {
+                let ports = seen.status.map(|status| status.ports).unwrap_or_default();
+                if let Some(port) = ports.first().and_then(|port| u16::try_from(port.port).ok()) {
+                    return Ok(port);
+                }
+            }
+            Err(SdkError::NoPort)
+        };
+        tokio::time::timeout(PORTS_KNOWN, search).await.unwrap_or(Err(SdkError::NoPort))
     }
 
     /// Sends pings until `pings` ends, and then hears the answer. It may take for ever, so it has no limit.

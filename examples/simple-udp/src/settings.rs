@@ -21,6 +21,9 @@ pub(crate) struct Settings {
     /// Listen on TCP
     #[arg(long, env = "TCP", default_value_t = true, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
     pub(crate) tcp: bool,
+    /// Listen on the game server's first host port instead of --port, as one with the policy Passthrough must
+    #[arg(long, env = "PASSTHROUGH", default_value_t = false, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
+    pub(crate) passthrough: bool,
     /// Call Ready at the start; otherwise the command READY does
     #[arg(long, env = "READY", default_value_t = true, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
     pub(crate) ready: bool,

@@ -4,6 +4,7 @@ mod fake_sdk;
 mod process;
 
 use berth_api::sdk::v1::game_server::Status as GameServerStatus;
+use berth_api::sdk::v1::game_server::status::Port;
 
 use crate::fake_sdk::{FakeSdk, game_server};
 use crate::process::Process;
@@ -68,6 +69,21 @@ async fn tcp_answers_line_by_line() {
     let game = Process::start(&sdk, &["--udp=false"]).await;
     let answers = game.converse("hello\nGAMESERVER\r\nLABEL map\n").await;
     assert_eq!(answers, "ACK: hello\nNAME: lobby\nERROR: usage: LABEL [key value]\n");
+}
+
+#[tokio::test]
+async fn passthrough_listens_on_the_host_port_once_it_is_known() {
+    let sdk = FakeSdk::start().await;
+    let mut game = Process::launch(sdk.port(), &["--passthrough"]);
+    sdk.calls_until("a watch", |calls| calls.contains(&"WatchGameServer".to_owned())).await;
+    // A port that was free a moment ago: whoever takes it meanwhile fails the game, which says so.
+    let free = FakeSdk::reserve().port();
+    let mut known = game_server("Scheduled");
+    let ports = vec![Port { name: "default".to_owned(), port: free.into() }];
+    known.status = known.status.map(|status| GameServerStatus { ports, ..status });
+    sdk.publish(known);
+    assert_eq!(game.line_with("listening udp=").await, format!("listening udp=127.0.0.1:{free}"));
+    assert_eq!(game.line_with("listening tcp=").await, format!("listening tcp=127.0.0.1:{free}"));
 }
 
 #[tokio::test]
