@@ -18,7 +18,7 @@ mod task;
 use std::io;
 use std::path::PathBuf;
 
-use berth_api::link::{Change, ListenerKey, Pulse, Sequence, ServerUid};
+use berth_api::link::{Change, ListenerKey, Pulse, Seen, Sequence, ServerUid};
 use tokio::sync::mpsc;
 
 pub use self::handle::FrontHandle;
@@ -64,6 +64,8 @@ pub enum FrontEvent {
         sequence: Sequence,
         /// What was asked for.
         change: Change,
+        /// What the game could see when it asked.
+        seen: Seen,
     },
     /// What a game's pings tell has changed.
     Pings {

@@ -21,6 +21,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
+mod amounts;
 pub mod apply;
 pub mod decide;
 mod mailbox;

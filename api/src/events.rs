@@ -25,6 +25,30 @@ pub enum EventReason {
     NoRoom,
     /// A change asked for by the game was dropped.
     ChangeDropped,
+    /// Berth may not write in the namespace.
+    NamespaceNotEnabled,
+    /// More than one PodDisruptionBudget matches a pod, and so none of its evictions can be decided.
+    SeveralDisruptionBudgets,
+    /// New servers fail before they are Ready, so that the next ones wait.
+    ServersFail,
+    /// The agent of a server's node has fallen silent, and the server is replaced.
+    NodeSilent,
+    /// So many agents have fallen silent together that nothing is taken back.
+    NodesSilentTogether,
+    /// A GameServer waits for something that does not come.
+    NotProgressing,
+    /// A counter could not be changed as an allocation asked.
+    CounterActionError,
+    /// A list could not be changed as an allocation asked.
+    ListActionError,
+    /// A counter was changed as its game asked.
+    UpdateCounter,
+    /// A list was changed as its game asked.
+    UpdateList,
+    /// Players came or left, as the game says.
+    PlayerCount,
+    /// The room for players was changed as the game asked.
+    PlayerCapacity,
 }
 
 impl EventReason {
@@ -41,6 +65,18 @@ impl EventReason {
             Self::HandedBack => "HandedBack",
             Self::NoRoom => "NoRoom",
             Self::ChangeDropped => "ChangeDropped",
+            Self::NamespaceNotEnabled => "NamespaceNotEnabled",
+            Self::SeveralDisruptionBudgets => "SeveralDisruptionBudgets",
+            Self::ServersFail => "ServersFail",
+            Self::NodeSilent => "NodeSilent",
+            Self::NodesSilentTogether => "NodesSilentTogether",
+            Self::NotProgressing => "NotProgressing",
+            Self::CounterActionError => "CounterActionError",
+            Self::ListActionError => "ListActionError",
+            Self::UpdateCounter => "UpdateCounter",
+            Self::UpdateList => "UpdateList",
+            Self::PlayerCount => "PlayerCount",
+            Self::PlayerCapacity => "PlayerCapacity",
         }
     }
 
@@ -48,13 +84,27 @@ impl EventReason {
     pub const fn is_warning(self) -> bool {
         match self {
             Self::State(state) => matches!(state, State::Unhealthy | State::Error),
-            Self::HandedBack | Self::NoRoom | Self::ChangeDropped => true,
+            Self::HandedBack
+            | Self::NoRoom
+            | Self::ChangeDropped
+            | Self::CounterActionError
+            | Self::ListActionError
+            | Self::NotProgressing
+            | Self::NamespaceNotEnabled
+            | Self::SeveralDisruptionBudgets
+            | Self::ServersFail
+            | Self::NodeSilent
+            | Self::NodesSilentTogether => true,
             Self::SuccessfulCreate
             | Self::SuccessfulDelete
             | Self::CreatingGameServerSet
             | Self::ScalingGameServerSet
             | Self::UpdatingGameServerSet
-            | Self::DeletingGameServerSet => false,
+            | Self::DeletingGameServerSet
+            | Self::UpdateCounter
+            | Self::UpdateList
+            | Self::PlayerCount
+            | Self::PlayerCapacity => false,
         }
     }
 }

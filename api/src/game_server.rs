@@ -14,7 +14,10 @@ use serde_json::Value;
 use crate::conditions::Condition;
 use crate::lifecycle::State;
 
+pub mod counters;
 mod effective;
+pub mod lists;
+pub mod players;
 mod ports;
 
 pub use effective::HealthRule;

@@ -10,10 +10,13 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::game_server::counters::CounterChange;
+use crate::game_server::lists::ListChange;
+use crate::game_server::players::PlayersChange;
 use crate::game_server::{GameServerStatus, HealthRule};
 
 /// Versions of the link that this crate speaks, lowest and highest.
-pub const VERSIONS: (u32, u32) = (1, 1);
+pub const VERSIONS: (u32, u32) = (1, 2);
 /// Largest frame, in bytes; a longer one is a broken peer.
 pub const MAX_FRAME: usize = 4 * 1024 * 1024;
 /// Most sockets in one frame.
@@ -144,6 +147,9 @@ pub enum ToAgent {
         sequence: Sequence,
         /// What was asked for.
         change: Change,
+        /// What its game could see when it asked; nothing is known of what a berth-sdk of version 1 says.
+        #[serde(default)]
+        seen: Seen,
     },
     /// Whether the game is alive, as its pings tell; sent on change, and for every server that is Silent after a Hello.
     Pings {
@@ -164,6 +170,36 @@ pub enum Pulse {
         /// How many were missed.
         missed: u32,
     },
+}
+
+/// What a game could see of its server when it asked for something: a wish that is older than a session which somebody
+/// else began does not end it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Seen {
+    /// Generation of what it was shown; 0 where that is not known.
+    #[serde(default)]
+    pub generation: i64,
+    /// The allocations that it knew of, by their times: the one that it was shown, and those it had asked for itself.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sessions: Vec<String>,
+}
+
+/// A change, and what its game could see when it asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Asked {
+    /// What was asked for.
+    #[serde(flatten)]
+    pub change: Change,
+    /// What the game could see.
+    #[serde(default)]
+    pub seen: Seen,
+}
+
+impl From<Change> for Asked {
+    /// Of a game of which nothing else is known.
+    fn from(change: Change) -> Self {
+        Self { change, seen: Seen::default() }
+    }
 }
 
 /// What a game asked for.
@@ -198,6 +234,72 @@ pub enum Change {
         /// Value.
         value: String,
     },
+    /// An operation on a counter, checked against what the game was shown. Since version 2.
+    Counter {
+        /// Its name.
+        name: String,
+        /// What is asked of it.
+        by: CounterChange,
+    },
+    /// An operation on a list, checked against what the game was shown. Since version 2.
+    List {
+        /// Its name.
+        name: String,
+        /// What is asked of it.
+        by: ListChange,
+    },
+    /// An operation on the players, checked against what the game was shown. Since version 2.
+    Players {
+        /// What is asked of them.
+        by: PlayersChange,
+    },
+}
+
+impl Change {
+    /// The version of the link that brought this kind; a peer of an older one cannot read it.
+    pub const fn since(&self) -> u32 {
+        match self {
+            Self::Ready
+            | Self::Allocate { .. }
+            | Self::Reserve { .. }
+            | Self::Shutdown
+            | Self::Label { .. }
+            | Self::Annotation { .. } => 1,
+            Self::Counter { .. } | Self::List { .. } | Self::Players { .. } => 2,
+        }
+    }
+
+    /// Whether it asks for a state.
+    pub const fn is_state(&self) -> bool {
+        match self {
+            Self::Ready | Self::Allocate { .. } | Self::Reserve { .. } | Self::Shutdown => true,
+            Self::Label { .. }
+            | Self::Annotation { .. }
+            | Self::Counter { .. }
+            | Self::List { .. }
+            | Self::Players { .. } => false,
+        }
+    }
+
+    /// Bytes of it that a game can make more of.
+    pub fn size(&self) -> usize {
+        match self {
+            Self::Label { key, value } | Self::Annotation { key, value } => key.len() + value.len(),
+            Self::Counter { name, .. } => name.len(),
+            Self::List { name, by } => name.len() + by.size(),
+            Self::Players { by } => by.size(),
+            Self::Ready | Self::Allocate { .. } | Self::Reserve { .. } | Self::Shutdown => 0,
+        }
+    }
+}
+
+impl View {
+    /// The allocation that it shows, by its time; empty where whoever made it noted none.
+    pub fn session(&self) -> Option<String> {
+        let noted = self.annotations.get(crate::names::LAST_ALLOCATED_ANNOTATION);
+        let is_allocated = self.status.state == Some(crate::lifecycle::State::Allocated);
+        is_allocated.then(|| noted.cloned().unwrap_or_default())
+    }
 }
 
 /// What a game may see of its server.
@@ -291,7 +393,9 @@ pub fn common_version(ours: (u32, u32), theirs: (u32, u32)) -> Option<u32> {
 mod tests {
     use proptest::prelude::{any, prop_assert_eq, proptest};
 
-    use super::{FrameError, MAX_FRAME, Sequence, ServerUid, ToSdk, common_version, decode, encode};
+    use super::{Asked, Change, FrameError, MAX_FRAME, Seen, Sequence, ServerUid, ToAgent, ToSdk};
+    use super::{common_version, decode, encode};
+    use crate::game_server::counters::CounterChange;
 
     fn acknowledge(number: u64) -> ToSdk {
         ToSdk::Acknowledge { uid: ServerUid("u".into()), sequence: Sequence(number) }
@@ -308,6 +412,27 @@ mod tests {
     fn a_length_beyond_the_limit_is_refused_before_it_is_read() {
         let mut buffer = u32::try_from(MAX_FRAME + 1).expect("small").to_be_bytes().to_vec();
         assert!(matches!(decode::<ToSdk>(&mut buffer), Err(FrameError::TooLong { .. })));
+    }
+
+    #[test]
+    fn what_version_1_has_written_is_read() {
+        let written = r#"{"change":"Label","key":"k","value":"v"}"#;
+        let change = Change::Label { key: "k".into(), value: "v".into() };
+        assert_eq!(serde_json::from_str::<Asked>(written).expect("reads"), change.into());
+        let ready = serde_json::from_str::<Asked>(r#"{"change":"Ready"}"#).expect("reads");
+        assert_eq!(ready, Change::Ready.into());
+        let frame = r#"{"frame":"Change","uid":"u","sequence":1,"change":{"change":"Ready"}}"#;
+        assert!(serde_json::from_str::<ToAgent>(frame).is_ok());
+    }
+
+    #[test]
+    fn an_operation_survives_the_journal() {
+        let by = CounterChange { capacity: Some(i64::MAX), count: None, diff: i64::MIN };
+        let change = Change::Counter { name: "rooms".into(), by };
+        let seen = Seen { generation: i64::MAX, sessions: vec!["t".into()] };
+        let asked = Asked { change, seen };
+        let written = serde_json::to_vec(&asked).expect("writes");
+        assert_eq!(serde_json::from_slice::<Asked>(&written).expect("reads"), asked);
     }
 
     proptest! {

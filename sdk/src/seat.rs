@@ -25,7 +25,7 @@ pub(crate) use tray::Tray;
 use crate::metrics::SeatMetrics;
 use crate::server::page::{Draft, Past, Ticket};
 use crate::server::session::Session;
-use crate::server::{Moment, Refusal, Request, shape};
+use crate::server::{Answer, Moment, Refusal, Request, shape};
 
 /// How long a call waits for the agent to introduce a server: the time official clients give a connection.
 const INTRODUCTION: Duration = Duration::from_secs(30);
@@ -133,26 +133,39 @@ impl Seat {
     }
 
     /// The game asks for something. Waits for the introduction, and until the change is on disk.
-    pub(crate) async fn ask(&self, request: Request) -> Result<(), Refusal> {
+    pub(crate) async fn ask(&self, request: Request) -> Result<Answer, Refusal> {
         self.game_server().await?;
         self.journal_is_read().await?;
-        let answer = self.step_with(|inner, now| {
+        let (answer, written) = self.step_with(|inner, now| {
             // Nobody would hear of what is promised from here on.
             if inner.is_forgotten || self.gone.is_cancelled() {
                 return Err(Refusal::Gone);
             }
-            let ticket = inner.session.ask(request, now)?;
+            let (ticket, answer) = inner.session.ask(request, now)?;
             if !inner.session.has_unwritten() {
-                return Ok(None);
+                return Ok((answer, None));
             }
-            let (caller, answer) = oneshot::channel();
+            let (caller, written) = oneshot::channel();
             inner.callers.push_back((ticket, caller));
-            Ok(Some(answer))
+            Ok((answer, Some(written)))
         })?;
-        let Some(answer) = answer else { return Ok(()) };
-        match tokio::time::timeout(DISK, answer).await {
-            Ok(answer) => answer.unwrap_or(Err(Refusal::Gone)),
+        let Some(written) = written else { return Ok(answer) };
+        match tokio::time::timeout(DISK, written).await {
+            Ok(written) => written.unwrap_or(Err(Refusal::Gone)).map(|()| answer),
             Err(_) => Err(Refusal::NotWrittenInTime { seconds: DISK.as_secs() }),
+        }
+    }
+
+    /// Reads something that the game may have changed. What stands in the journal belongs to it; where that cannot be
+    /// read, what the agent says must do.
+    pub(crate) async fn look<T>(
+        &self,
+        read: impl FnOnce(&Session) -> Result<T, Refusal>,
+    ) -> Result<T, Refusal> {
+        self.game_server().await?;
+        match self.journal_is_read().await {
+            Err(Refusal::Gone) => Err(Refusal::Gone),
+            Ok(()) | Err(_) => read(&self.lock().session),
         }
     }
 
@@ -228,9 +241,9 @@ impl Seat {
         self.step(|session, _| session.acknowledge(sequence));
     }
 
-    /// A new connection to the agent begins.
-    pub(crate) fn rewind(&self) {
-        self.step(|session, _| session.rewind());
+    /// A new connection to the agent begins, which speaks this version.
+    pub(crate) fn rewind(&self, version: u32) {
+        self.step(|session, _| session.rewind(version));
     }
 
     /// What the agent must hear now; it counts as said.

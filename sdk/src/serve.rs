@@ -4,10 +4,13 @@
 //! client nor a broken one costs anybody but itself, and that open streams end only with the server or this process.
 
 pub(crate) mod accept;
+mod alpha;
+mod beta;
 mod grpc;
 mod json;
 mod rest;
 mod route;
+mod unary;
 mod websocket;
 
 use std::sync::Arc;
@@ -17,7 +20,8 @@ use tonic::{Code, Status};
 
 use crate::metrics::{Call, ServeMetrics, Transport};
 use crate::seat::Seat;
-use crate::server::{Refusal, Request};
+use crate::server::session::Session;
+use crate::server::{Answer, Refusal, Request};
 
 /// Largest message of a game: as large as all annotations of an object may be, and then some.
 pub(crate) const LARGEST_MESSAGE: usize = 1024 * 1024;
@@ -36,9 +40,20 @@ impl Desk {
     }
 
     /// The game asks for something.
-    async fn ask(&self, call: Call, request: Request) -> Result<(), Refusal> {
+    async fn ask(&self, call: Call, request: Request) -> Result<Answer, Refusal> {
         let outcome = self.seat.ask(request).await;
-        self.ended(call, outcome.as_ref().map_or_else(code, |()| Code::Ok));
+        self.ended(call, outcome.as_ref().map_or_else(code, |_| Code::Ok));
+        outcome
+    }
+
+    /// The game reads what it may have changed.
+    async fn look<T>(
+        &self,
+        call: Call,
+        read: impl FnOnce(&Session) -> Result<T, Refusal>,
+    ) -> Result<T, Refusal> {
+        let outcome = self.seat.look(read).await;
+        self.ended(call, outcome.as_ref().map_or_else(code, |_| Code::Ok));
         outcome
     }
 
@@ -57,7 +72,9 @@ impl Desk {
 /// The code that a refusal has on the wire.
 fn code(refusal: &Refusal) -> Code {
     match refusal {
-        Refusal::Metadata(_) => Code::InvalidArgument,
+        Refusal::Metadata(_) | Refusal::TooMuch(_) => Code::InvalidArgument,
+        // What clients that exist are told, whatever it is.
+        Refusal::Counter(_) | Refusal::List(_) | Refusal::Players(_) => Code::Unknown,
         Refusal::Full(_)
         | Refusal::NotIntroduced
         | Refusal::NotRead

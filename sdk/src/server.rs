@@ -2,6 +2,7 @@
 //!
 //! Time comes in as a [`Moment`]; what goes out is read from the [`Session`](session::Session) afterwards.
 
+pub(crate) mod amounts;
 pub(crate) mod metadata;
 pub(crate) mod outbox;
 pub(crate) mod page;
@@ -12,6 +13,10 @@ pub(crate) mod shape;
 use std::sync::Arc;
 use std::time::Instant;
 
+use berth_api::game_server::counters::{CounterChange, CounterError};
+use berth_api::game_server::lists::ListError;
+use berth_api::game_server::players::PlayersError;
+use berth_api::game_server::{Counter, List};
 use jiff::Timestamp;
 
 /// Now, on both clocks: the monotonic one decides, the wall clock is written down.
@@ -39,6 +44,45 @@ pub(crate) enum Request {
         key: String,
         value: String,
     },
+    Counter {
+        name: String,
+        by: CounterChange,
+    },
+    AddToList {
+        name: String,
+        value: String,
+    },
+    RemoveFromList {
+        name: String,
+        value: String,
+    },
+    /// Another capacity or other values, as far as they are given.
+    UpdateList {
+        name: String,
+        capacity: Option<i64>,
+        values: Option<Vec<String>>,
+    },
+    Connect {
+        player: String,
+    },
+    Disconnect {
+        player: String,
+    },
+    PlayerCapacity {
+        capacity: i64,
+    },
+}
+
+/// What a game is told when it is done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    Done,
+    /// The counter as it is with that.
+    Counter(Counter),
+    /// The list as it is with that.
+    List(List),
+    /// Whether there was anything to do.
+    Changed(bool),
 }
 
 /// Why a call is not done.
@@ -47,6 +91,18 @@ pub(crate) enum Refusal {
     /// The game asked for something that cannot be.
     #[error(transparent)]
     Metadata(#[from] metadata::MetadataError),
+    /// The counter cannot be changed so.
+    #[error(transparent)]
+    Counter(#[from] CounterError),
+    /// The list cannot be changed so.
+    #[error(transparent)]
+    List(#[from] ListError),
+    /// The players cannot be changed so.
+    #[error(transparent)]
+    Players(#[from] PlayersError),
+    /// No object has room for so much.
+    #[error(transparent)]
+    TooMuch(#[from] amounts::TooMuch),
     /// The agent has been away for very long.
     #[error(transparent)]
     Full(#[from] outbox::Full),

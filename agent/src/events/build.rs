@@ -1,7 +1,7 @@
 //! The Events themselves. Pure.
 
 use berth_api::events::EventReason;
-use berth_api::game_server::GameServer;
+use berth_api::game_server::{Counter, GameServer, List, PlayersStatus};
 use berth_api::lifecycle::State;
 use berth_api::names;
 use jiff::Timestamp;
@@ -55,6 +55,35 @@ pub fn handed_back(server: &GameServer, why: &str, stamp: Stamp<'_>) -> Event {
 /// Something that the game asked for was dropped.
 pub fn change_dropped(server: &GameServer, why: &str, stamp: Stamp<'_>) -> Event {
     event(server, EventReason::ChangeDropped, why.to_owned(), stamp)
+}
+
+/// A counter was changed as the game asked.
+pub fn counter_updated(server: &GameServer, name: &str, counter: &Counter, stamp: Stamp<'_>) -> Event {
+    let (count, capacity) = (counter.count.unwrap_or_default(), counter.capacity.unwrap_or_default());
+    event(server, EventReason::UpdateCounter, format!("counter {name} is at {count} of {capacity}"), stamp)
+}
+
+/// A list was changed as the game asked.
+pub fn list_updated(server: &GameServer, name: &str, list: &List, stamp: Stamp<'_>) -> Event {
+    let (entries, capacity) =
+        (list.values.as_deref().unwrap_or_default().len(), list.capacity.unwrap_or_default());
+    event(server, EventReason::UpdateList, format!("list {name} has {entries} of {capacity} values"), stamp)
+}
+
+/// Players came or left, as the game says.
+pub fn players_counted(server: &GameServer, players: &PlayersStatus, stamp: Stamp<'_>) -> Event {
+    let message = format!("{} of {} players are connected", players.count, players.capacity);
+    event(server, EventReason::PlayerCount, message, stamp)
+}
+
+/// The room for players was changed as the game asked.
+pub fn player_capacity(server: &GameServer, players: &PlayersStatus, stamp: Stamp<'_>) -> Event {
+    event(
+        server,
+        EventReason::PlayerCapacity,
+        format!("there is room for {} players", players.capacity),
+        stamp,
+    )
 }
 
 fn event(server: &GameServer, reason: EventReason, mut message: String, stamp: Stamp<'_>) -> Event {

@@ -240,8 +240,8 @@ impl FrontTask {
                 self.metrics.last_connected.set(clock::now().as_second());
                 self.outbox.push_back(FrontEvent::Connected { process_id, version });
             }
-            (Stage::HandingBack { .. } | Stage::Up, ToAgent::Change { uid, sequence, change }) => {
-                self.outbox.push_back(FrontEvent::Change { uid, sequence, change });
+            (Stage::HandingBack { .. } | Stage::Up, ToAgent::Change { uid, sequence, change, seen }) => {
+                self.outbox.push_back(FrontEvent::Change { uid, sequence, change, seen });
             }
             (Stage::HandingBack { .. } | Stage::Up, ToAgent::Pings { uid, pulse }) => {
                 self.outbox.push_back(FrontEvent::Pings { uid, pulse });

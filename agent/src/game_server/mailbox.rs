@@ -6,7 +6,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use berth_api::game_server::GameServer;
-use berth_api::link::{Change, ListenerKey, Pulse, Sequence};
+use berth_api::link::{Asked, ListenerKey, Pulse, Sequence};
 use k8s_openapi::api::core::v1::Pod;
 use tokio::sync::Notify;
 
@@ -24,7 +24,7 @@ pub(super) struct Mail {
     /// UID of a pod that a new list does not show. It may be younger than the list.
     pub(super) unlisted_pod: Option<String>,
     /// What the game asked for.
-    pub(super) changes: Vec<(Sequence, Change)>,
+    pub(super) changes: Vec<(Sequence, Asked)>,
     /// What the pings tell.
     pub(super) pulse: Option<Pulse>,
     /// Listeners that `berth-sdk` holds.

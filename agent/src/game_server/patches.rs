@@ -10,9 +10,12 @@ use serde_json::{Map, Value, json};
 use super::Reason;
 use super::observe::{is_our_finalizer, times_returned};
 use super::pod::status_ports;
-use super::wishes::{StateWish, Wishes};
 use crate::node::NodeFacts;
 use crate::ports::ledger::without_host_ports;
+
+mod grant;
+
+pub(super) use grant::{Verdict, grant, judge};
 
 /// A patch in the making.
 struct Patch {
@@ -127,51 +130,6 @@ fn make_ready_in(patch: &mut Patch, at: AtReady<'_>) {
 pub(super) fn make_ready(server: &GameServer, at: AtReady<'_>) -> Value {
     let mut patch = Patch::under(server);
     make_ready_in(&mut patch, at);
-    patch.finish()
-}
-
-/// The state that a wish leads to, where the present one allows it.
-pub(super) fn granted_state(server: &GameServer, wishes: &Wishes) -> Option<State> {
-    let wished = match wishes.state.as_ref()? {
-        StateWish::Ready => State::Ready,
-        StateWish::Allocate { .. } => State::Allocated,
-        StateWish::Reserve { .. } => State::Reserved,
-        StateWish::Shutdown => State::Shutdown,
-    };
-    server.state().unwrap_or(State::Creating).may_become(wished).then_some(wished)
-}
-
-/// What the game asks for, with its number, so that it is never done twice.
-pub(super) fn grant(server: &GameServer, wishes: &Wishes, at: AtReady<'_>) -> Value {
-    let mut patch = Patch::under(server);
-    patch.annotate(names::SDK_APPLIED_ANNOTATION, wishes.up_to.0.to_string());
-    for (key, value) in &wishes.labels {
-        patch.labels.insert(format!("{}{key}", names::SDK_PREFIX), json!(value));
-    }
-    for (key, value) in &wishes.annotations {
-        patch.annotate(format!("{}{key}", names::SDK_PREFIX), value.as_str());
-    }
-    let may = granted_state(server, wishes).is_some();
-    match wishes.state.as_ref().filter(|_| may) {
-        None => {}
-        Some(StateWish::Ready) => make_ready_in(&mut patch, at),
-        Some(StateWish::Allocate { at: time }) => {
-            patch.status("state", json!(State::Allocated));
-            patch.status("reservedUntil", Value::Null);
-            patch.status("addresses", json!(at.place.addresses()));
-            patch.annotate(names::LAST_ALLOCATED_ANNOTATION, time.as_str());
-        }
-        Some(StateWish::Reserve { until }) => {
-            patch.status("state", json!(State::Reserved));
-            patch.status("reservedUntil", json!(until));
-            patch.status("addresses", json!(at.place.addresses()));
-        }
-        Some(StateWish::Shutdown) => {
-            patch.status("state", json!(State::Shutdown));
-            patch.status("reservedUntil", Value::Null);
-            patch.annotate(names::REASON_ANNOTATION, reason_text(&Reason::ShutdownCalled));
-        }
-    }
     patch.finish()
 }
 

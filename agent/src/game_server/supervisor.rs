@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use berth_api::game_node::Room;
 use berth_api::game_server::GameServer;
-use berth_api::link::{Pulse, ServerUid};
+use berth_api::link::{Asked, Pulse, ServerUid};
 use berth_runtime::CancellationToken;
 use berth_runtime::error::chain;
 use berth_runtime::health::Condition;
@@ -329,8 +329,10 @@ impl<H: Host> Supervisor<H> {
                     entry.mailbox.post(|mail| mail.pulse = Some(Pulse::Alive));
                 }
             }
-            FrontEvent::Change { uid, sequence, change } => match self.entries.get(&uid) {
-                Some(entry) => entry.mailbox.post(|mail| mail.changes.push((sequence, change))),
+            FrontEvent::Change { uid, sequence, change, seen } => match self.entries.get(&uid) {
+                Some(entry) => {
+                    entry.mailbox.post(|mail| mail.changes.push((sequence, Asked { change, seen })))
+                }
                 // Said again after the next connect, when its server may be known.
                 None => debug!(game_server = %uid, "a change of an unknown server"),
             },

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use berth_api::link::{Change, Sequence};
+use berth_api::game_server::counters::CounterChange;
+use berth_api::game_server::lists::ListChange;
+use berth_api::game_server::players::PlayersChange;
+use berth_api::link::{Asked, Change, Seen, Sequence};
 
 /// The state that a game asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,10 +33,18 @@ pub struct Wishes {
     pub up_to: Sequence,
     /// The state, the last one wins; none may follow Shutdown.
     pub state: Option<StateWish>,
+    /// What the game could see when it asked for that state.
+    pub seen: Seen,
     /// Labels, without prefix.
     pub labels: BTreeMap<String, String>,
     /// Annotations, without prefix.
     pub annotations: BTreeMap<String, String>,
+    /// Operations on counters, in order.
+    pub counters: BTreeMap<String, Vec<CounterChange>>,
+    /// Operations on lists, in order.
+    pub lists: BTreeMap<String, Vec<ListChange>>,
+    /// The operation on the players.
+    pub players: Option<PlayersChange>,
 }
 
 impl Wishes {
@@ -46,18 +57,50 @@ impl Wishes {
     pub fn wants_shutdown(&self) -> bool {
         self.state == Some(StateWish::Shutdown)
     }
+
+    /// The same without labels and annotations.
+    #[must_use]
+    pub fn without_metadata(&self) -> Self {
+        Self { labels: BTreeMap::new(), annotations: BTreeMap::new(), ..self.clone() }
+    }
+
+    /// The state and nothing else.
+    #[must_use]
+    pub fn state_alone(&self) -> Self {
+        Self { up_to: self.up_to, state: self.state.clone(), seen: self.seen.clone(), ..Self::default() }
+    }
+
+    fn add(&mut self, asked: Asked) {
+        let state = match asked.change {
+            Change::Label { key, value } => return drop(self.labels.insert(key, value)),
+            Change::Annotation { key, value } => return drop(self.annotations.insert(key, value)),
+            Change::Counter { name, by } => return self.counters.entry(name).or_default().push(by),
+            Change::List { name, by } => return self.lists.entry(name).or_default().push(by),
+            Change::Players { by } => {
+                self.players = Some(self.players.take().unwrap_or_default().then(&by));
+                return;
+            }
+            Change::Ready => StateWish::Ready,
+            Change::Allocate { at } => StateWish::Allocate { at },
+            Change::Reserve { until } => StateWish::Reserve { until },
+            Change::Shutdown => StateWish::Shutdown,
+        };
+        if !self.wants_shutdown() {
+            (self.state, self.seen) = (Some(state), asked.seen);
+        }
+    }
 }
 
 /// The changes that are not yet in the API, in order.
 #[derive(Clone, Debug, Default)]
 pub struct Pending {
-    changes: BTreeMap<Sequence, Change>,
+    changes: BTreeMap<Sequence, Asked>,
 }
 
 impl Pending {
     /// Notes a change. One noted before is the same change told again.
-    pub fn note(&mut self, sequence: Sequence, change: Change) {
-        self.changes.insert(sequence, change);
+    pub fn note(&mut self, sequence: Sequence, asked: Asked) {
+        self.changes.insert(sequence, asked);
     }
 
     /// Forgets what is done with; answers whether there was anything.
@@ -80,25 +123,9 @@ impl Pending {
     /// All of them as one.
     pub fn fold(&self) -> Wishes {
         let mut wishes = Wishes::default();
-        for (sequence, change) in &self.changes {
+        for (sequence, asked) in &self.changes {
             wishes.up_to = *sequence;
-            let state = match change.clone() {
-                Change::Label { key, value } => {
-                    wishes.labels.insert(key, value);
-                    continue;
-                }
-                Change::Annotation { key, value } => {
-                    wishes.annotations.insert(key, value);
-                    continue;
-                }
-                Change::Ready => StateWish::Ready,
-                Change::Allocate { at } => StateWish::Allocate { at },
-                Change::Reserve { until } => StateWish::Reserve { until },
-                Change::Shutdown => StateWish::Shutdown,
-            };
-            if !wishes.wants_shutdown() {
-                wishes.state = Some(state);
-            }
+            wishes.add(asked.clone());
         }
         wishes
     }
@@ -106,7 +133,9 @@ impl Pending {
 
 #[cfg(test)]
 mod tests {
-    use berth_api::link::{Change, Sequence};
+    use berth_api::game_server::counters::CounterChange;
+    use berth_api::game_server::players::PlayersChange;
+    use berth_api::link::{Asked, Change, Seen, Sequence};
 
     use super::{Pending, StateWish};
 
@@ -114,32 +143,33 @@ mod tests {
         Change::Label { key: key.into(), value: value.into() }
     }
 
+    fn pending(changes: impl IntoIterator<Item = Change>) -> Pending {
+        let mut pending = Pending::default();
+        for (number, change) in (1..).zip(changes) {
+            let seen = Seen { generation: i64::try_from(number).unwrap(), sessions: Vec::new() };
+            pending.note(Sequence(number), Asked { change, seen });
+        }
+        pending
+    }
+
     #[test]
     fn the_last_state_wins_but_nothing_follows_shutdown() {
+        let allocate = || Change::Allocate { at: "t".into() };
         let table = [
-            (
-                vec![Change::Ready, Change::Allocate { at: "t".into() }],
-                StateWish::Allocate { at: "t".into() },
-            ),
-            (vec![Change::Allocate { at: "t".into() }, Change::Ready], StateWish::Ready),
-            (vec![Change::Shutdown, Change::Ready], StateWish::Shutdown),
-            (vec![Change::Ready, Change::Shutdown, Change::Reserve { until: None }], StateWish::Shutdown),
+            (vec![Change::Ready, allocate()], StateWish::Allocate { at: "t".into() }, 2),
+            (vec![allocate(), label("a", "1"), Change::Ready, label("a", "2")], StateWish::Ready, 3),
+            (vec![Change::Shutdown, Change::Ready], StateWish::Shutdown, 1),
+            (vec![Change::Ready, Change::Shutdown, Change::Reserve { until: None }], StateWish::Shutdown, 2),
         ];
-        for (changes, expected) in table {
-            let mut pending = Pending::default();
-            for (number, change) in (1..).zip(changes) {
-                pending.note(Sequence(number), change);
-            }
-            assert_eq!(pending.fold().state, Some(expected));
+        for (changes, expected, seen) in table {
+            let wishes = pending(changes).fold();
+            assert_eq!((wishes.state, wishes.seen.generation), (Some(expected), seen));
         }
     }
 
     #[test]
     fn what_is_done_with_is_not_wished_again() {
-        let mut pending = Pending::default();
-        pending.note(Sequence(1), Change::Ready);
-        pending.note(Sequence(2), label("a", "1"));
-        pending.note(Sequence(3), label("a", "2"));
+        let mut pending = pending([Change::Ready, label("a", "1"), label("a", "2")]);
         let wishes = pending.fold();
         assert_eq!((wishes.up_to, wishes.labels["a"].as_str()), (Sequence(3), "2"));
         assert!(pending.forget(Sequence(1)));
@@ -147,5 +177,27 @@ mod tests {
         assert!(!pending.forget(Sequence(1)));
         assert!(pending.forget(Sequence(9)));
         assert!(pending.fold().is_empty());
+    }
+
+    #[test]
+    fn operations_keep_their_order_and_do_not_go_with_what_is_refused() {
+        let plus = |diff| CounterChange { diff, ..CounterChange::default() };
+        let counter = |diff| Change::Counter { name: "rooms".into(), by: plus(diff) };
+        let players = |connect: &str, disconnect: &str| Change::Players {
+            by: PlayersChange {
+                connect: connect.split_whitespace().map(str::to_owned).collect(),
+                disconnect: disconnect.split_whitespace().map(str::to_owned).collect(),
+                capacity: None,
+            },
+        };
+        let asked = [counter(1), players("a", ""), label("k", "v"), counter(2), players("b", "a")];
+        let wishes = pending(asked).fold();
+        assert_eq!(wishes.counters["rooms"], [plus(1), plus(2)]);
+        let players = wishes.players.clone().unwrap();
+        assert_eq!((players.connect, players.disconnect), (vec!["b".to_owned()], vec!["a".to_owned()]));
+        let without = wishes.without_metadata();
+        assert_eq!((without.labels.len(), &without.counters), (0, &wishes.counters));
+        assert!(wishes.state_alone().counters.is_empty());
+        assert_eq!(wishes.state_alone().up_to, wishes.up_to);
     }
 }

@@ -33,6 +33,7 @@ use crate::lease::Authority;
 use crate::node::NodeFacts;
 use crate::ports::{Tenant, slots_of};
 
+mod granting;
 mod steps;
 
 /// First and longest pause after a step that failed.
@@ -258,12 +259,12 @@ impl<H: Host> Worker<H> {
             self.memory.pod_is_gone = false;
         }
         let done = applied(&self.server);
-        for (sequence, change) in mail.changes {
+        for (sequence, asked) in mail.changes {
             // One told again although it is done has lost its acknowledgement.
             if sequence <= done {
                 self.actor.front.acknowledge(self.uid.clone(), done).await;
             } else {
-                self.memory.pending.note(sequence, change);
+                self.memory.pending.note(sequence, asked);
             }
         }
         match mail.pulse {

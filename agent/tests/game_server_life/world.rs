@@ -16,7 +16,7 @@ use berth_agent::socket::views::Status;
 use berth_api::game_node::{GameNode, Room};
 use berth_api::game_server::GameServer;
 use berth_api::lifecycle::State;
-use berth_api::link::{Change, ListenerKey, Sequence, ServerUid, ToAgent, ToSdk, VERSIONS};
+use berth_api::link::{Change, ListenerKey, Seen, Sequence, ServerUid, ToAgent, ToSdk, VERSIONS};
 use berth_api::node_lease::HandOver;
 use berth_dev::{ControlPlane, ControlPlaneOptions, eventually};
 use berth_runtime::CancellationToken;
@@ -361,7 +361,8 @@ pub(crate) struct Game {
 impl Game {
     pub(crate) async fn asks(&mut self, uid: &str, number: u64, change: Change) {
         let uid = ServerUid(uid.to_owned());
-        self.sdk.say(&ToAgent::Change { uid, sequence: Sequence(number), change }).await;
+        let seen = Seen::default();
+        self.sdk.say(&ToAgent::Change { uid, sequence: Sequence(number), change, seen }).await;
     }
 
     pub(crate) async fn says(&mut self, frame: ToAgent) {

@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use berth_api::link::{Change, Sequence, ServerUid};
+use berth_api::link::{Asked, Sequence, ServerUid};
 use berth_runtime::error::chain;
 use jiff::Timestamp;
 use redb::{Database, ReadableDatabase as _, ReadableTable as _, Table, TableDefinition};
@@ -18,7 +18,10 @@ use crate::server::page::{Draft, Numbered, Record};
 
 const FILE: &str = "journal.redb";
 /// Version of the tables below.
-const FORMAT: u64 = 1;
+///
+/// Version 1 knew neither what a game could see nor counters, lists and players; what it holds is read as it is.
+const FORMAT: u64 = 2;
+const OLDER: u64 = 1;
 /// Facts about the file itself.
 const ABOUT: TableDefinition<'_, &str, u64> = TableDefinition::new("about");
 const ABOUT_FORMAT: &str = "format";
@@ -109,8 +112,10 @@ impl Store {
             let format = about.get(ABOUT_FORMAT).map_err(read)?.map(|format| format.value());
             match format {
                 Some(FORMAT) => {}
+                Some(OLDER) => drop(about.insert(ABOUT_FORMAT, FORMAT).map_err(written)?),
                 Some(other) => {
-                    return Err(JournalError::Format { what: format!("{other}, we know {FORMAT}") });
+                    let what = format!("{other}, we know {OLDER} and {FORMAT}");
+                    return Err(JournalError::Format { what });
                 }
                 None => {
                     about.insert(ABOUT_FORMAT, FORMAT).map_err(written)?;
@@ -176,7 +181,7 @@ impl Store {
                 let (key, value) = entry.map_err(read)?;
                 let sequence = Sequence(key.value().1);
                 record.last = record.last.max(sequence);
-                record.changes.push(Numbered { sequence, change: Arc::new(decode(value.value())?) });
+                record.changes.push(Numbered { sequence, asked: Arc::new(decode(value.value())?) });
             }
             Ok(Some(record))
         });
@@ -206,7 +211,7 @@ impl Store {
                         bytes -= remove(&mut changes, uid, trim.0)?;
                     }
                     for put in &draft.puts {
-                        let value = serde_json::to_vec(&*put.change).map_err(JournalError::Encode)?;
+                        let value = serde_json::to_vec(&*put.asked).map_err(JournalError::Encode)?;
                         let key = (uid.0.as_str(), put.sequence.0);
                         let old = changes.insert(key, value.as_slice()).map_err(written)?;
                         bytes = bytes + length(&value) - old.map_or(0, |old| length(old.value()));
@@ -255,7 +260,7 @@ fn remove(
     Ok(freed)
 }
 
-fn decode(value: &[u8]) -> Result<Change, JournalError> {
+fn decode(value: &[u8]) -> Result<Asked, JournalError> {
     serde_json::from_slice(value)
         .map_err(|error| JournalError::Corrupt { what: format!("a change that cannot be read: {error}") })
 }

@@ -120,18 +120,18 @@ impl Worker {
             () = stop.cancelled() => return Ok(()),
             greeted = tokio::time::timeout(HELLO, self.greet()) => greeted,
         };
-        let (mut inbound, mut outbound) =
+        let (mut inbound, mut outbound, version) =
             greeted.unwrap_or(Err(LinkError::NoHello { seconds: HELLO.as_secs() }))?;
         backoff.reset();
         *was_said = false;
         self.setup.metrics.link.connections.inc();
         self.setup.metrics.link.connected.set(1);
         self.setup.connected.set(true);
-        self.hand_back(&mut outbound)?;
+        self.hand_back(&mut outbound, version)?;
         self.talk(&mut inbound, &mut outbound, stop).await
     }
 
-    async fn greet(&self) -> Result<(Inbound, Outbound), LinkError> {
+    async fn greet(&self) -> Result<(Inbound, Outbound, u32), LinkError> {
         let (mut inbound, mut outbound) = connect(&self.setup.socket).await?;
         let hello = ToAgent::Hello {
             versions: VERSIONS,
@@ -147,11 +147,11 @@ impl Worker {
             return Err(LinkError::Version { ours: VERSIONS, theirs: versions });
         };
         info!(agent, node, version, "connected to the agent");
-        Ok((inbound, outbound))
+        Ok((inbound, outbound, version))
     }
 
     /// Says what is held: every server, with its listeners, also one that has none; and that everything is owed again.
-    fn hand_back(&self, outbound: &mut Outbound) -> Result<(), LinkError> {
+    fn hand_back(&self, outbound: &mut Outbound, version: u32) -> Result<(), LinkError> {
         for (uid, server) in &self.servers {
             let held = server.listeners.held();
             let mut parts = held.chunks(MAX_SOCKETS).map(<[_]>::to_vec).collect::<Vec<_>>();
@@ -165,7 +165,7 @@ impl Worker {
         }
         outbound.push(&ToAgent::HandBackEnds, Vec::new())?;
         for server in self.servers.values() {
-            server.seat.rewind();
+            server.seat.rewind(version);
         }
         Ok(())
     }

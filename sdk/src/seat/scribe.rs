@@ -28,7 +28,7 @@ use super::Seat;
 use super::tray::{Tray, Waiting};
 use crate::journal::{JournalError, Opened, Store};
 use crate::metrics::{FailureLabels, JournalMetrics};
-use crate::server::page::{Draft, Past, size};
+use crate::server::page::{Draft, Past};
 
 /// The wait before a journal that could not be written is opened again.
 const RETRY: Duration = Duration::from_secs(1);
@@ -262,7 +262,7 @@ impl Scribe {
 
 /// Admits what there is room for; what there is none for is refused, and what goes is written all the same.
 fn admit(seat: &Seat, draft: Draft, bytes: &mut u64) -> Option<Draft> {
-    let more: u64 = draft.puts.iter().map(|put| size(&put.change) as u64).sum();
+    let more: u64 = draft.puts.iter().map(|put| put.asked.change.size() as u64).sum();
     // What is written anew was admitted before.
     if draft.is_rewrite || *bytes + more <= MOST_BYTES {
         *bytes += more;

@@ -1,4 +1,4 @@
-//! The service `agones.dev.sdk.SDK` over gRPC.
+//! The services of a game's gRPC port, and the stable one of them, `agones.dev.sdk.SDK`.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,17 +10,17 @@ use tokio_stream::wrappers::WatchStream;
 use tonic::service::Routes;
 use tonic::{Code, Response, Status, Streaming};
 
-use super::{Desk, LARGEST_MESSAGE, status};
+use super::{Desk, LARGEST_MESSAGE, alpha, beta, status};
 use crate::metrics::Call;
 use crate::server::{Refusal, Request};
 
 /// The services that a game finds at its gRPC port.
 pub(super) fn routes(desk: Desk) -> Routes {
-    let sdk = SdkServer::new(Service { desk })
+    let sdk = SdkServer::new(Service { desk: desk.clone() })
         .max_decoding_message_size(LARGEST_MESSAGE)
         // What is sent is bounded by what the API server stores.
         .max_encoding_message_size(usize::MAX);
-    Routes::new(sdk).prepare()
+    Routes::new(sdk).add_service(beta::service(desk.clone())).add_service(alpha::service(desk)).prepare()
 }
 
 struct Service {

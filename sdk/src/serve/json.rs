@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use berth_api::sdk::beta;
 use berth_api::sdk::v1::game_server::{ObjectMeta, Spec, Status, spec, status};
 use berth_api::sdk::v1::{Duration, GameServer, KeyValue};
 use serde::{Serialize, Serializer};
@@ -22,6 +23,10 @@ pub(super) enum JsonError {
     NotAString { field: &'static str },
     #[error("{field:?} must be a 64-bit integer, as a number or a string")]
     NotAnInteger { field: &'static str },
+    #[error("{field:?} must be an array of strings")]
+    NotStrings { field: &'static str },
+    #[error("a list has no field {field:?}")]
+    NotInList { field: String },
 }
 
 /// Takes the first object from a body; an empty body is an empty message, and what follows the object is ignored.
@@ -69,6 +74,63 @@ pub(super) fn duration(body: &[u8]) -> Result<Duration, JsonError> {
     Ok(Duration { seconds: integer(&object(body)?, "seconds")? })
 }
 
+/// What is asked of a counter; who it is stands in the path.
+pub(super) fn counter_update(body: &[u8], name: String) -> Result<beta::CounterUpdateRequest, JsonError> {
+    let object = object(body)?;
+    Ok(beta::CounterUpdateRequest {
+        name,
+        count: optional_integer(&object, "count")?,
+        capacity: optional_integer(&object, "capacity")?,
+        count_diff: integer(&object, "countDiff")?,
+    })
+}
+
+/// What is asked of a list; who it is stands in the path. Without a mask, the fields that are there are what is meant.
+pub(super) fn list_update(
+    body: &[u8],
+    name: String,
+    mask: Option<Vec<String>>,
+) -> Result<beta::UpdateListRequest, JsonError> {
+    let object = object(body)?;
+    let paths = match mask {
+        Some(paths) => paths,
+        None => {
+            let mut fields: Vec<String> = object.keys().cloned().collect();
+            fields.sort();
+            if let Some(field) = fields.iter().find(|field| !LIST_FIELDS.contains(&field.as_str())) {
+                return Err(JsonError::NotInList { field: field.chars().take(64).collect() });
+            }
+            fields
+        }
+    };
+    let list =
+        beta::List { name, capacity: integer(&object, "capacity")?, values: strings(&object, "values")? };
+    let update_mask = Some(prost_types::FieldMask { paths });
+    Ok(beta::UpdateListRequest { list: Some(list), update_mask })
+}
+
+const LIST_FIELDS: [&str; 3] = ["name", "capacity", "values"];
+
+/// One text field.
+pub(super) fn text(body: &[u8], field: &'static str) -> Result<String, JsonError> {
+    string(&object(body)?, field)
+}
+
+/// One integer field.
+pub(super) fn number(body: &[u8], field: &'static str) -> Result<i64, JsonError> {
+    integer(&object(body)?, field)
+}
+
+fn strings(object: &Map<String, Value>, field: &'static str) -> Result<Vec<String>, JsonError> {
+    let values = match object.get(field) {
+        None | Some(Value::Null) => return Ok(Vec::new()),
+        Some(Value::Array(values)) => values,
+        Some(_) => return Err(JsonError::NotStrings { field }),
+    };
+    let texts = values.iter().map(|value| value.as_str().map(str::to_owned));
+    texts.collect::<Option<_>>().ok_or(JsonError::NotStrings { field })
+}
+
 fn string(object: &Map<String, Value>, field: &'static str) -> Result<String, JsonError> {
     match object.get(field) {
         None | Some(Value::Null) => Ok(String::new()),
@@ -78,13 +140,17 @@ fn string(object: &Map<String, Value>, field: &'static str) -> Result<String, Js
 }
 
 fn integer(object: &Map<String, Value>, field: &'static str) -> Result<i64, JsonError> {
+    optional_integer(object, field).map(Option::unwrap_or_default)
+}
+
+fn optional_integer(object: &Map<String, Value>, field: &'static str) -> Result<Option<i64>, JsonError> {
     let number = match object.get(field) {
-        None | Some(Value::Null) => return Ok(0),
+        None | Some(Value::Null) => return Ok(None),
         Some(Value::String(text)) => serde_json::from_str::<serde_json::Number>(text).ok(),
         Some(Value::Number(number)) => Some(number.clone()),
         Some(_) => None,
     };
-    number.as_ref().and_then(whole).ok_or(JsonError::NotAnInteger { field })
+    number.as_ref().and_then(whole).map(Some).ok_or(JsonError::NotAnInteger { field })
 }
 
 /// A number without a fraction, also one that is written with a point or an exponent.
@@ -104,6 +170,59 @@ pub(super) const EMPTY: &str = "{}";
 /// A server.
 pub(super) fn game_server(shown: &GameServer) -> String {
     write(&ShownServer::from(shown))
+}
+
+/// A counter.
+pub(super) fn counter(counter: &beta::Counter) -> String {
+    #[derive(Serialize)]
+    struct Shown<'a> {
+        name: &'a str,
+        #[serde(serialize_with = "as_string")]
+        count: i64,
+        #[serde(serialize_with = "as_string")]
+        capacity: i64,
+    }
+    write(&Shown { name: &counter.name, count: counter.count, capacity: counter.capacity })
+}
+
+/// A list.
+pub(super) fn list(list: &beta::List) -> String {
+    #[derive(Serialize)]
+    struct Shown<'a> {
+        name: &'a str,
+        #[serde(serialize_with = "as_string")]
+        capacity: i64,
+        values: &'a [String],
+    }
+    write(&Shown { name: &list.name, capacity: list.capacity, values: &list.values })
+}
+
+/// Yes or no.
+pub(super) fn bool(bool: bool) -> String {
+    #[derive(Serialize)]
+    struct Shown {
+        bool: bool,
+    }
+    write(&Shown { bool })
+}
+
+/// A number of players.
+pub(super) fn count(count: i64) -> String {
+    #[derive(Serialize)]
+    struct Shown {
+        #[serde(serialize_with = "as_string")]
+        count: i64,
+    }
+    write(&Shown { count })
+}
+
+/// Names of players.
+pub(super) fn players(list: &[String]) -> String {
+    #[derive(Serialize)]
+    struct Shown<'a> {
+        list: &'a [String],
+    }
+    write(&Shown { list })
 }
 
 /// One message of a stream.

@@ -17,10 +17,11 @@ use tonic::Code;
 
 use super::grpc::shown;
 use super::json::{self, JsonError};
-use super::route::{Found, HEALTH, find};
+use super::route::{Found, HEALTH, Target, find};
+use super::unary::serve;
 use super::{Desk, LARGEST_MESSAGE, code, websocket};
 use crate::metrics::Call;
-use crate::server::{Refusal, Request};
+use crate::server::Refusal;
 
 /// Bytes of a stream of pings that may wait for the end of one ping.
 const LARGEST_PING: usize = 64 * 1024;
@@ -65,15 +66,15 @@ where
         desk.ended(Call::Health, Code::InvalidArgument);
         return StatusCode::BAD_REQUEST.into_response();
     }
-    let call = match route(&desk, &parts) {
-        Ok(call) => call,
+    let target = match route(&desk, &parts) {
+        Ok(target) => target,
         Err(failure) => return refuse(&failure),
     };
-    let answered = match call {
+    let answered = match target.call {
         Call::Health => take_pings(&desk, pings).await,
         Call::WatchGameServer => return called(watch(&desk)),
-        _ => match whole(pings.body).await {
-            Ok(body) => serve(&desk, call, &body).await,
+        call => match whole(pings.body).await {
+            Ok(body) => serve(&desk, &target, parts.uri.query(), &body).await,
             Err(failure) => {
                 desk.ended(call, failure.code);
                 Err(failure)
@@ -87,9 +88,9 @@ where
 }
 
 /// The call that a request means.
-fn route(desk: &Desk, parts: &Parts) -> Result<Call, Failure> {
+fn route(desk: &Desk, parts: &Parts) -> Result<Target, Failure> {
     let failure = match find(&parts.method, parts.uri.path(), &parts.headers) {
-        Found::Call(call) => return Ok(call),
+        Found::Call(target) => return Ok(target),
         Found::NoSuchPath => Failure { code: Code::NotFound, message: "Not Found".to_owned() },
         Found::NoSuchMethod => {
             Failure { code: Code::Unimplemented, message: "Method Not Allowed".to_owned() }
@@ -97,40 +98,6 @@ fn route(desk: &Desk, parts: &Parts) -> Result<Call, Failure> {
     };
     desk.ended(Call::Unknown, failure.code);
     Err(failure)
-}
-
-/// Makes a call that has one answer.
-pub(super) async fn serve(desk: &Desk, call: Call, body: &[u8]) -> Result<String, Failure> {
-    let request = match read(call, body) {
-        Ok(Some(request)) => request,
-        Ok(None) => return Ok(json::game_server(&*desk.game_server().await?)),
-        Err(error) => {
-            desk.ended(call, Code::InvalidArgument);
-            return Err(error.into());
-        }
-    };
-    desk.ask(call, request).await?;
-    Ok(json::EMPTY.to_owned())
-}
-
-/// What a call asks for; `None` for one that only reads.
-fn read(call: Call, body: &[u8]) -> Result<Option<Request>, JsonError> {
-    let plain = |request| json::object(body).map(|_| Some(request));
-    match call {
-        Call::Ready => plain(Request::Ready),
-        Call::Allocate => plain(Request::Allocate),
-        Call::Shutdown => plain(Request::Shutdown),
-        Call::Reserve => Ok(Some(Request::Reserve { seconds: json::duration(body)?.seconds })),
-        Call::SetLabel => {
-            let pair = json::key_value(body)?;
-            Ok(Some(Request::Label { key: pair.key, value: pair.value }))
-        }
-        Call::SetAnnotation => {
-            let pair = json::key_value(body)?;
-            Ok(Some(Request::Annotation { key: pair.key, value: pair.value }))
-        }
-        Call::GetGameServer | Call::WatchGameServer | Call::Health | Call::Unknown => Ok(None),
-    }
 }
 
 /// Counts pings in what a client sent; the rest waits for more.

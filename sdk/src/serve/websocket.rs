@@ -11,8 +11,9 @@ use http::{Method, header};
 use tonic::Code;
 
 use super::grpc::shown;
-use super::rest::{Failure, serve, take_pings_from};
-use super::route::{Found, find, method_in_query};
+use super::rest::{Failure, take_pings_from};
+use super::route::{Found, Target, find, method_in_query};
+use super::unary::{has_body, serve};
 use super::{Desk, json};
 use crate::metrics::Call;
 
@@ -32,22 +33,23 @@ where
 {
     let method = parts.uri.query().and_then(method_in_query).unwrap_or_else(|| parts.method.clone());
     let found = find(&method, parts.uri.path(), &parts.headers);
+    let query = parts.uri.query().map(str::to_owned);
     upgrade.max_message_size(LARGEST_TEXT).max_frame_size(LARGEST_TEXT).on_upgrade(move |socket| async move {
-        converse(&desk, found, socket).await;
+        converse(&desk, found, query.as_deref(), socket).await;
         drop(held);
     })
 }
 
-async fn converse(desk: &Desk, found: Found, mut socket: WebSocket) {
+async fn converse(desk: &Desk, found: Found, query: Option<&str>, mut socket: WebSocket) {
     // A client that has gone away is no failure: whatever it was told last, it is not there any more.
     let last = match found {
         Found::NoSuchPath => Some(unknown(desk, Code::NotFound, "Not Found")),
         Found::NoSuchMethod => Some(unknown(desk, Code::Unimplemented, "Method Not Allowed")),
-        Found::Call(Call::WatchGameServer) => return watch(desk, socket).await,
-        Found::Call(Call::Health) => take_pings(desk, &mut socket).await,
-        Found::Call(Call::GetGameServer) => Some(answer(serve(desk, Call::GetGameServer, b"").await)),
-        Found::Call(call) => match next_text(desk, &mut socket).await {
-            Some(body) => Some(answer(serve(desk, call, &body).await)),
+        Found::Call(Target { call: Call::WatchGameServer, .. }) => return watch(desk, socket).await,
+        Found::Call(Target { call: Call::Health, .. }) => take_pings(desk, &mut socket).await,
+        Found::Call(target) if !has_body(target.call) => Some(answer(serve(desk, &target, query, b"").await)),
+        Found::Call(target) => match next_text(desk, &mut socket).await {
+            Some(body) => Some(answer(serve(desk, &target, query, &body).await)),
             None => None,
         },
     };

@@ -8,17 +8,20 @@
 //!
 //! Every call goes through [`Outbox::push`] and is answered when [`Outbox::written`] reaches its ticket. Nothing is told
 //! to the agent before it is on disk, so that a number never means two things, whoever dies when. Only fresh changes are
-//! merged, the last of a kind wins. A window bounds what is released; behind it changes merge, so that neither a slow
-//! agent nor a chatty game fills memory or disk.
+//! merged: of states and metadata the last of a kind wins, operations add up ([`Meeting`]). A window bounds what is
+//! released; behind it changes merge, so that neither a slow agent nor a chatty game fills memory or disk.
 //!
 //! The journal is behind it: [`Outbox::draft`] says what to write, one draft at a time, and hears what became of it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use berth_api::link::{Change, Sequence};
+use berth_api::link::{Asked, Change, Sequence, VERSIONS};
 
-use super::page::{Draft, Numbered, Past, Ticket, size};
+use self::merge::{Meeting, meet};
+use super::page::{Draft, Numbered, Past, Ticket};
+
+mod merge;
 
 /// Changes under way before metadata waits for acknowledgements.
 const WINDOW: usize = 64;
@@ -35,13 +38,15 @@ const MOST_CHANGES: usize = 1024;
 pub(crate) struct Full;
 
 /// The unconfirmed changes of one server.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Outbox {
     /// In the order of their numbers; the first `released` of them are on disk and fixed.
     changes: VecDeque<Kept>,
     released: usize,
     /// How many of those the present connection has been told.
     told: usize,
+    /// The version that the present connection speaks. It is told nothing from the first change on that it cannot read.
+    version: u32,
     /// The last number that was given.
     last: Sequence,
     /// The last number of a state that is done with.
@@ -61,27 +66,52 @@ pub(crate) struct Outbox {
     generation: u64,
     /// A draft is on its way to the disk.
     is_writing: bool,
+    /// The last number that was in it.
+    drafted: Sequence,
+}
+
+impl Default for Outbox {
+    fn default() -> Self {
+        Self {
+            changes: VecDeque::new(),
+            released: 0,
+            told: 0,
+            version: VERSIONS.1,
+            last: Sequence::default(),
+            last_state_done: Sequence::default(),
+            applied: Sequence::default(),
+            is_read: false,
+            above: Sequence::default(),
+            ticket: Ticket::default(),
+            trim: None,
+            must_rewrite: false,
+            is_renumbered: false,
+            generation: 0,
+            is_writing: false,
+            drafted: Sequence::default(),
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
 struct Kept {
     sequence: Sequence,
-    change: Arc<Change>,
+    asked: Arc<Asked>,
     /// What is on disk in its place, which was promised whatever comes.
-    written: Option<Arc<Change>>,
+    written: Option<Arc<Asked>>,
 }
 
 impl Kept {
     fn is_safe(&self) -> bool {
-        self.written.as_ref().is_some_and(|written| Arc::ptr_eq(written, &self.change))
+        self.written.as_ref().is_some_and(|written| Arc::ptr_eq(written, &self.asked))
     }
 
     fn numbered(&self) -> Numbered {
-        Numbered { sequence: self.sequence, change: Arc::clone(&self.change) }
+        Numbered { sequence: self.sequence, asked: Arc::clone(&self.asked) }
     }
 
     fn size(&self) -> usize {
-        size(&self.change)
+        self.asked.change.size()
     }
 }
 
@@ -95,8 +125,8 @@ impl Outbox {
                 self.last = record.last;
                 self.changes.extend(record.changes.into_iter().map(|numbered| Kept {
                     sequence: numbered.sequence,
-                    written: Some(Arc::clone(&numbered.change)),
-                    change: numbered.change,
+                    written: Some(Arc::clone(&numbered.asked)),
+                    asked: numbered.asked,
                 }));
                 self.released = self.changes.len();
             }
@@ -111,24 +141,37 @@ impl Outbox {
         self.is_read
     }
 
-    /// Takes a change in: as a new one, or in the place of a fresh one of its kind. Promised once it is written.
-    pub(crate) fn push(&mut self, change: Change) -> Result<Ticket, Full> {
-        if let Some(fresh) =
-            self.changes.range_mut(self.released..).find(|fresh| is_replaced(&fresh.change, &change))
-        {
-            // Shutdown beats every other state, also one that is asked for later.
-            if *fresh.change != Change::Shutdown {
-                fresh.change = Arc::new(change);
-                self.ticket.0 += 1;
+    /// Takes a change in: as a new one, or into a fresh one of its kind. Promised once it is written.
+    pub(crate) fn push(&mut self, asked: Asked) -> Result<Ticket, Full> {
+        let met = (self.released..self.changes.len()).rev().find_map(|index| {
+            match meet(&self.changes[index].asked.change, &asked.change) {
+                Meeting::Strangers => None,
+                meeting => Some((index, meeting)),
             }
-            return Ok(self.ticket);
+        });
+        match met {
+            Some((_, Meeting::Stands)) => return Ok(self.ticket),
+            Some((index, Meeting::Replaced)) => self.changes[index].asked = Arc::new(asked),
+            Some((index, Meeting::Joined(change))) if self.may_join(index) => {
+                self.changes[index].asked = Arc::new(Asked { change, seen: asked.seen });
+            }
+            Some((_, Meeting::Strangers | Meeting::Joined(_) | Meeting::Apart)) | None => {
+                if self.changes.len() >= MOST_CHANGES {
+                    return Err(Full);
+                }
+                self.append(Arc::new(asked));
+            }
         }
-        if self.changes.len() >= MOST_CHANGES {
-            return Err(Full);
-        }
-        self.append(Arc::new(change));
         self.ticket.0 += 1;
         Ok(self.ticket)
+    }
+
+    /// Whether an operation may be joined to a fresh one: only as long as that one cannot be released with what is on
+    /// disk in its place, because what was joined to it would then have to be taken out again.
+    fn may_join(&self, index: usize) -> bool {
+        let kept = &self.changes[index];
+        let is_drafted = self.is_writing && kept.sequence <= self.drafted;
+        (kept.written.is_none() && !is_drafted) || index >= self.open_until()
     }
 
     /// The count of what has been promised or is about to be.
@@ -149,7 +192,7 @@ impl Outbox {
 
     /// What is to be written now. The next one may be asked for when it is known what became of this one.
     pub(crate) fn draft(&mut self) -> Draft {
-        self.is_writing = true;
+        (self.is_writing, self.drafted) = (true, self.last);
         let is_rewrite = self.must_rewrite || self.is_renumbered;
         let puts = self.changes.iter().filter(|kept| is_rewrite || !kept.is_safe()).map(Kept::numbered);
         Draft {
@@ -173,7 +216,7 @@ impl Outbox {
         }
         for put in &draft.puts {
             if let Ok(index) = self.changes.binary_search_by_key(&put.sequence, |kept| kept.sequence) {
-                self.changes[index].written = Some(Arc::clone(&put.change));
+                self.changes[index].written = Some(Arc::clone(&put.asked));
             }
         }
         if draft.is_rewrite {
@@ -188,7 +231,7 @@ impl Outbox {
         self.is_writing = false;
         for fresh in self.changes.range_mut(self.released..) {
             if let Some(written) = &fresh.written {
-                fresh.change = Arc::clone(written);
+                fresh.asked = Arc::clone(written);
             }
         }
         while let Some(unwritten) = self.changes.pop_back_if(|kept| kept.written.is_none()) {
@@ -204,19 +247,24 @@ impl Outbox {
 
     /// What the agent must hear now; it counts as told.
     pub(crate) fn hand_over(&mut self) -> Vec<Numbered> {
-        let now = self.changes.range(self.told..self.released).map(Kept::numbered).collect();
-        self.told = self.released;
+        let now: Vec<_> = self.untold().map(Kept::numbered).collect();
+        self.told += now.len();
         now
     }
 
     /// Whether [`Outbox::hand_over`] would give anything.
     pub(crate) fn has_more(&self) -> bool {
-        self.released > self.told
+        self.untold().next().is_some()
+    }
+
+    fn untold(&self) -> impl Iterator<Item = &Kept> {
+        let is_spoken = |kept: &&Kept| kept.asked.change.since() <= self.version;
+        self.changes.range(self.told..self.released).take_while(is_spoken)
     }
 
     /// A new connection begins, which has been told nothing.
-    pub(crate) fn rewind(&mut self) {
-        self.told = 0;
+    pub(crate) fn rewind(&mut self, version: u32) {
+        (self.told, self.version) = (0, version);
     }
 
     /// Changes up to this one are done with.
@@ -225,7 +273,7 @@ impl Outbox {
         let done = released.take_while(|kept| kept.sequence <= sequence).count();
         for kept in self.changes.drain(..done) {
             self.trim = Some(kept.sequence);
-            if is_state(&kept.change) {
+            if kept.asked.change.is_state() {
                 self.last_state_done = kept.sequence;
             }
         }
@@ -259,7 +307,7 @@ impl Outbox {
 
     /// The state asked for last, while it is unconfirmed.
     pub(crate) fn state(&self) -> Option<&Change> {
-        self.states().next_back().map(|kept| &*kept.change)
+        self.states().next_back().map(|kept| &kept.asked.change)
     }
 
     /// Number of the state asked for last, confirmed or not.
@@ -268,7 +316,7 @@ impl Outbox {
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Change> {
-        self.changes.iter().map(|kept| &*kept.change)
+        self.changes.iter().map(|kept| &kept.asked.change)
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -276,16 +324,17 @@ impl Outbox {
     }
 
     fn states(&self) -> impl DoubleEndedIterator<Item = &Kept> {
-        self.changes.iter().filter(|kept| is_state(&kept.change))
+        self.changes.iter().filter(|kept| kept.asked.change.is_state())
     }
 
-    fn append(&mut self, change: Arc<Change>) {
+    fn append(&mut self, asked: Arc<Asked>) {
         self.last = self.last.next();
-        self.changes.push_back(Kept { sequence: self.last, change, written: None });
+        self.changes.push_back(Kept { sequence: self.last, asked, written: None });
     }
 
     /// Fixes what is on disk, as far as the window reaches. Where something newer is to take the place of what is on
-    /// disk, that becomes a change of its own, or a game that calls without a pause would never be heard.
+    /// disk, that becomes a change of its own, or a game that calls without a pause would never be heard. An operation
+    /// that others were joined to waits until it is on disk as it is; none is joined to it any more.
     fn release(&mut self) {
         if self.is_renumbered {
             return;
@@ -294,8 +343,9 @@ impl Outbox {
         while self.released < until {
             let next = &mut self.changes[self.released];
             if !next.is_safe() {
-                let Some(written) = next.written.clone().filter(|_| !self.is_writing) else { return };
-                let newer = std::mem::replace(&mut next.change, written);
+                let may_split = !self.is_writing && !merge::is_operation(&next.asked.change);
+                let Some(written) = next.written.clone().filter(|_| may_split) else { return };
+                let newer = std::mem::replace(&mut next.asked, written);
                 self.append(newer);
             }
             self.released += 1;
@@ -304,7 +354,7 @@ impl Outbox {
 
     /// How far changes may be released: what is, and fresh ones as far as the window reaches.
     fn open_until(&self) -> usize {
-        let state = self.changes.range(self.released..).position(|fresh| is_state(&fresh.change));
+        let state = self.changes.range(self.released..).position(|fresh| fresh.asked.change.is_state());
         let past_the_window =
             state.map_or(0, |position| (self.released + position + 1).min(WINDOW_FOR_STATES));
         let mut bytes: usize = self.changes.range(..self.released).map(Kept::size).sum();
@@ -314,21 +364,6 @@ impl Outbox {
             within += 1;
         }
         within.max(past_the_window)
-    }
-}
-
-fn is_state(change: &Change) -> bool {
-    match change {
-        Change::Ready | Change::Allocate { .. } | Change::Reserve { .. } | Change::Shutdown => true,
-        Change::Label { .. } | Change::Annotation { .. } => false,
-    }
-}
-
-fn is_replaced(old: &Change, new: &Change) -> bool {
-    match (old, new) {
-        (Change::Label { key: old, .. }, Change::Label { key: new, .. })
-        | (Change::Annotation { key: old, .. }, Change::Annotation { key: new, .. }) => old == new,
-        (old, new) => is_state(old) && is_state(new),
     }
 }
 

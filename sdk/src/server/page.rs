@@ -3,22 +3,14 @@
 
 use std::sync::Arc;
 
-use berth_api::link::{Change, Sequence};
+use berth_api::link::{Asked, Sequence};
 
 /// A change with its number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Numbered {
     pub(crate) sequence: Sequence,
     /// Shared, because a change is in memory, on its way to the disk and on its way to the agent at once.
-    pub(crate) change: Arc<Change>,
-}
-
-/// Bytes of a change that a game can make more of.
-pub(crate) fn size(change: &Change) -> usize {
-    match change {
-        Change::Label { key, value } | Change::Annotation { key, value } => key.len() + value.len(),
-        Change::Ready | Change::Allocate { .. } | Change::Reserve { .. } | Change::Shutdown => 0,
-    }
+    pub(crate) asked: Arc<Asked>,
 }
 
 /// Counts what a server's game was promised: whoever asked holds the count as it was then, and is answered once

@@ -3,15 +3,20 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use berth_api::game_server::counters::CounterError;
+use berth_api::game_server::lists::{ListChange, ListError};
+use berth_api::game_server::players::PlayersChange;
+use berth_api::game_server::{Counter, List, PlayersStatus};
 use berth_api::lifecycle::State;
-use berth_api::link::{Change, Pulse, Sequence, ServerUid, ToAgent, View};
+use berth_api::link::{Asked, Change, Pulse, Seen, Sequence, ServerUid, ToAgent, View};
 use jiff::{SignedDuration, Timestamp};
 
+use super::amounts::{self, check_bytes};
 use super::metadata::{check_key, check_label_value, check_room};
 use super::outbox::Outbox;
 use super::page::{Draft, Past, Ticket};
 use super::ping::PingClock;
-use super::{Moment, Refusal, Request};
+use super::{Answer, Moment, Refusal, Request};
 
 /// The wait before the end of a reservation is tried again.
 const BREATH: SignedDuration = SignedDuration::from_secs(1);
@@ -61,12 +66,13 @@ impl Session {
     }
 
     /// The game asks for something; it is promised once everything up to the ticket is on disk.
-    pub(crate) fn ask(&mut self, request: Request, now: Moment) -> Result<Ticket, Refusal> {
+    pub(crate) fn ask(&mut self, request: Request, now: Moment) -> Result<(Ticket, Answer), Refusal> {
         let view = self.view.as_ref().ok_or(Refusal::NotIntroduced)?;
         if !self.outbox.is_read() {
             return Err(Refusal::NotRead);
         }
         let until = self.reserved_until;
+        let mut answer = Answer::Done;
         let (change, until) = match request {
             Request::Ready => (Change::Ready, None),
             Request::Allocate => (Change::Allocate { at: now.wall.to_string() }, None),
@@ -94,14 +100,98 @@ impl Session {
                 check_room(&view.annotations, pending, (&key, &value))?;
                 (Change::Annotation { key, value }, until)
             }
+            Request::Counter { name, by } => {
+                answer = Answer::Counter(by.check(&self.counter(&name)?)?);
+                (Change::Counter { name, by }, until)
+            }
+            Request::AddToList { name, value } => {
+                let now = self.list(&name)?;
+                let by = ListChange::adding(value, &now)?;
+                (self.list_change(name, by, &now, &mut answer)?, until)
+            }
+            Request::RemoveFromList { name, value } => {
+                let now = self.list(&name)?;
+                let by = ListChange::removing(value, &now)?;
+                (self.list_change(name, by, &now, &mut answer)?, until)
+            }
+            Request::UpdateList { name, capacity, values } => {
+                let now = self.list(&name)?;
+                let by = ListChange::replacing(capacity, values, &now)?;
+                (self.list_change(name, by, &now, &mut answer)?, until)
+            }
+            Request::Connect { player } => match PlayersChange::connecting(player, &self.players()?)? {
+                None => return Ok((self.outbox.ticket(), Answer::Changed(false))),
+                Some(by) => {
+                    check_bytes(view, &self.outbox, by.size())?;
+                    answer = Answer::Changed(true);
+                    (Change::Players { by }, until)
+                }
+            },
+            Request::Disconnect { player } => match PlayersChange::disconnecting(player, &self.players()?) {
+                None => return Ok((self.outbox.ticket(), Answer::Changed(false))),
+                Some(by) => {
+                    answer = Answer::Changed(true);
+                    (Change::Players { by }, until)
+                }
+            },
+            Request::PlayerCapacity { capacity } => {
+                (Change::Players { by: PlayersChange::with_capacity(capacity)? }, until)
+            }
         };
         // A server that has failed stays failed: what its game still asks for is heard and has no effect.
-        if is_unhealthy(view) && !is_metadata(&change) {
-            return Ok(self.outbox.ticket());
+        if is_unhealthy(view) && change.is_state() {
+            return Ok((self.outbox.ticket(), answer));
         }
-        let ticket = self.outbox.push(change)?;
+        let ticket = self.outbox.push(Asked { change, seen: self.seen() })?;
         self.reserved_until = until;
-        Ok(ticket)
+        Ok((ticket, answer))
+    }
+
+    /// A counter: as the API server has it, and what is pending.
+    pub(crate) fn counter(&self, name: &str) -> Result<Counter, Refusal> {
+        let view = self.view.as_ref().ok_or(Refusal::NotIntroduced)?;
+        let unknown = || CounterError::Unknown { name: name.to_owned() };
+        Ok(amounts::counter(view, &self.outbox, name).ok_or_else(unknown)?)
+    }
+
+    /// A list: as the API server has it, and what is pending.
+    pub(crate) fn list(&self, name: &str) -> Result<List, Refusal> {
+        let view = self.view.as_ref().ok_or(Refusal::NotIntroduced)?;
+        let unknown = || ListError::Unknown { name: name.to_owned() };
+        Ok(amounts::list(view, &self.outbox, name).ok_or_else(unknown)?)
+    }
+
+    /// The players: as the API server has them, and what is pending.
+    pub(crate) fn players(&self) -> Result<PlayersStatus, Refusal> {
+        let view = self.view.as_ref().ok_or(Refusal::NotIntroduced)?;
+        Ok(amounts::players(view, &self.outbox))
+    }
+
+    fn list_change(
+        &self,
+        name: String,
+        by: ListChange,
+        now: &List,
+        answer: &mut Answer,
+    ) -> Result<Change, Refusal> {
+        if let Some(view) = &self.view {
+            check_bytes(view, &self.outbox, by.add.iter().map(String::len).sum())?;
+        }
+        *answer = Answer::List(by.apply(now));
+        Ok(Change::List { name, by })
+    }
+
+    /// What the game can see now, and the sessions that it has asked for itself.
+    fn seen(&self) -> Seen {
+        let asked_for = self.outbox.iter().filter_map(|change| match change {
+            Change::Allocate { at } => Some(at.clone()),
+            _ => None,
+        });
+        let view = self.view.as_deref();
+        let mut sessions: Vec<String> = view.and_then(View::session).into_iter().collect();
+        sessions.extend(asked_for);
+        sessions.dedup();
+        Seen { generation: view.map_or(0, |view| view.generation), sessions }
     }
 
     /// Whether somebody waits for what is not on disk.
@@ -167,9 +257,9 @@ impl Session {
         self.outbox.acknowledge(sequence);
     }
 
-    /// A new connection to the agent begins.
-    pub(crate) fn rewind(&mut self) {
-        self.outbox.rewind();
+    /// A new connection to the agent begins, which speaks this version.
+    pub(crate) fn rewind(&mut self, version: u32) {
+        self.outbox.rewind(version);
         self.owes_pulse = self.is_silent;
     }
 
@@ -178,7 +268,9 @@ impl Session {
         self.note_pulse(now);
         if self.reserved_until.is_some_and(|until| until <= now.wall) {
             self.reserved_until = None;
-            if self.is_reserved() && self.outbox.push(Change::Ready).is_err() {
+            if self.is_reserved()
+                && self.outbox.push(Asked { change: Change::Ready, seen: self.seen() }).is_err()
+            {
                 // No room for it now; there is soon, or the agent's own word ends the reservation.
                 self.reserved_until = now.wall.checked_add(BREATH).ok();
             }
@@ -210,10 +302,9 @@ impl Session {
             let pulse = if self.is_silent { self.pings.pulse(now.instant) } else { Pulse::Alive };
             news.push(ToAgent::Pings { uid: self.uid.clone(), pulse });
         }
-        news.extend(self.outbox.hand_over().into_iter().map(|numbered| ToAgent::Change {
-            uid: self.uid.clone(),
-            sequence: numbered.sequence,
-            change: Arc::unwrap_or_clone(numbered.change),
+        news.extend(self.outbox.hand_over().into_iter().map(|numbered| {
+            let Asked { change, seen } = Arc::unwrap_or_clone(numbered.asked);
+            ToAgent::Change { uid: self.uid.clone(), sequence: numbered.sequence, change, seen }
         }));
         news
     }
@@ -269,13 +360,6 @@ fn reservation(view: &View) -> Option<Timestamp> {
 
 fn is_unhealthy(view: &View) -> bool {
     view.status.state == Some(State::Unhealthy)
-}
-
-fn is_metadata(change: &Change) -> bool {
-    match change {
-        Change::Label { .. } | Change::Annotation { .. } => true,
-        Change::Ready | Change::Allocate { .. } | Change::Reserve { .. } | Change::Shutdown => false,
-    }
 }
 
 #[cfg(test)]

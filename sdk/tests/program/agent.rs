@@ -234,7 +234,7 @@ impl Link {
     /// The next frame, which must be a change.
     pub(crate) async fn change(&mut self) -> (ServerUid, u64, Change) {
         match self.next().await {
-            ToAgent::Change { uid, sequence, change } => (uid, sequence.0, change),
+            ToAgent::Change { uid, sequence, change, .. } => (uid, sequence.0, change),
             other => panic!("{other:?} is no change"),
         }
     }

@@ -125,7 +125,7 @@ async fn every_answered_change_arrives_once_and_in_order_however_often_the_progr
                 () = &mut enough => break,
                 frame = link.try_next() => frame,
             };
-            if let Some(ToAgent::Change { uid, sequence, change }) = frame {
+            if let Some(ToAgent::Change { uid, sequence, change, .. }) = frame {
                 let server = servers.get_mut(uid.0.as_str()).unwrap();
                 server.hear(sequence.0, change);
                 if confirms > 0 && sequence.0 % confirms == 0 {
@@ -143,7 +143,7 @@ async fn every_answered_change_arrives_once_and_in_order_however_often_the_progr
         drop(playing);
         // What it had written before it died is there to be read, and nothing of it is lost by not being read.
         if round % 2 == 0 {
-            while let Some(ToAgent::Change { uid, sequence, change }) = link.try_next().await {
+            while let Some(ToAgent::Change { uid, sequence, change, .. }) = link.try_next().await {
                 servers.get_mut(uid.0.as_str()).unwrap().hear(sequence.0, change);
             }
         }

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::{AtReady, Place, end, finish, grant, hand_back, make_ready, schedule};
 use crate::game_server::Reason;
+use crate::game_server::amounts::Amounts;
 use crate::game_server::wishes::{StateWish, Wishes};
 use crate::node::NodeFacts;
 
@@ -37,7 +38,7 @@ fn ready(state: State, wishes: &Wishes, container: Option<&str>) -> Value {
     let node = node();
     let pod_addresses = ["10.1.0.5".to_owned()];
     let place = Place { name: "n", node: &node, ports: &[], pod_addresses: &pod_addresses };
-    grant(&server(state), wishes, AtReady { place, container })
+    grant(&server(state), wishes, &Amounts::of(&GameServerStatus::default(), wishes), AtReady { place, container })
 }
 
 #[test]
@@ -68,6 +69,7 @@ fn all_that_a_game_asks_for_is_one_write_with_its_number() {
         state: Some(StateWish::Ready),
         labels: [("a".to_owned(), "b".to_owned())].into(),
         annotations: [("c".to_owned(), "d".to_owned())].into(),
+        ..Wishes::default()
     };
     assert_eq!(
         ready(State::Scheduled, &wishes, Some("containerd://1")),

@@ -16,7 +16,7 @@ use crate::game_server::observe::{
     Ending, PodSight, Surroundings, addresses, game_status, is_pod_of, observe,
 };
 use crate::game_server::patches::{self, AtReady, Place};
-use crate::game_server::wishes::{StateWish, Wishes};
+use crate::game_server::wishes::Wishes;
 use crate::game_server::{MoveLabels, Reason};
 use crate::host::Host;
 use crate::node::NodeFacts;
@@ -46,13 +46,13 @@ impl<H: Host> Worker<H> {
     }
 
     /// Writes, and believes the answer.
-    async fn write(&mut self, body: serde_json::Value) -> Result<(), ApplyError> {
+    pub(super) async fn write(&mut self, body: serde_json::Value) -> Result<(), ApplyError> {
         let written = self.actor.patch(&self.server, body).await?;
         self.note_server(Arc::new(written));
         Ok(())
     }
 
-    fn note_move(&self, state: State, reason: &'static str) {
+    pub(super) fn note_move(&self, state: State, reason: &'static str) {
         self.actor.metrics.moves.get_or_create(&MoveLabels { state: state.as_str(), reason }).inc();
         info!(game_server = %self.name(), state = %state, reason, "moved");
     }
@@ -159,7 +159,7 @@ impl<H: Host> Worker<H> {
     }
 
     /// The body of a write that may make the server Ready.
-    fn at_ready(
+    pub(super) fn at_ready(
         &self,
         body: impl FnOnce(&GameServer, AtReady<'_>) -> serde_json::Value,
     ) -> serde_json::Value {
@@ -177,59 +177,6 @@ impl<H: Host> Worker<H> {
             .and_then(|pod| game_status(&self.server, pod)?.container_id.as_deref());
         let place = self.place(&node, self.server.spec.ports(), &pod_addresses);
         body(&self.server, AtReady { place, container })
-    }
-
-    async fn grant(&mut self, wishes: Wishes) -> Result<Business, ApplyError> {
-        let state = patches::granted_state(&self.server, &wishes);
-        let body = self.at_ready(|server, at| patches::grant(server, &wishes, at));
-        match self.write(body).await {
-            Ok(()) => {}
-            Err(error) if error.class() == Some(Class::Invalid) => {
-                return self.grant_state_alone(wishes, &error).await;
-            }
-            Err(error) => return Err(error),
-        }
-        self.note_granted(&wishes, state).await;
-        Ok(Business::GoesOn)
-    }
-
-    /// The API server does not take a label or annotation. Its value must not block the state, now or ever.
-    async fn grant_state_alone(
-        &mut self,
-        wishes: Wishes,
-        error: &ApplyError,
-    ) -> Result<Business, ApplyError> {
-        warn!(game_server = %self.name(), error = %chain(error), "labels and annotations of the game are dropped");
-        self.actor.metrics.changes_dropped.inc();
-        let why = format!("labels and annotations of the game were refused: {}", chain(error));
-        self.actor.record(build::change_dropped(&self.server, &why, self.actor.stamp()));
-        let wishes = Wishes { labels: Default::default(), annotations: Default::default(), ..wishes };
-        let state = patches::granted_state(&self.server, &wishes);
-        let body = self.at_ready(|server, at| patches::grant(server, &wishes, at));
-        self.write(body).await?;
-        self.note_granted(&wishes, state).await;
-        Ok(Business::GoesOn)
-    }
-
-    async fn note_granted(&mut self, wishes: &Wishes, state: Option<State>) {
-        if let Some(state) = state {
-            self.note_move(state, "Asked");
-            let event = if wishes.state == Some(StateWish::Shutdown) {
-                build::moved(&self.server, state, &Reason::ShutdownCalled.to_string(), self.actor.stamp())
-            } else {
-                build::granted(&self.server, state, self.actor.stamp())
-            };
-            self.actor.record(event);
-        } else if let Some(wish) = &wishes.state {
-            let is_repeated = *wish == StateWish::Ready && self.memory.state == State::Ready;
-            if !is_repeated {
-                self.actor.metrics.changes_dropped.inc();
-                let why = format!("the game asked for {wish:?} while it was {}", self.memory.state);
-                self.actor.record(build::change_dropped(&self.server, &why, self.actor.stamp()));
-            }
-        }
-        // The object names the last change it contains; the front acknowledges up to there.
-        self.tell_front().await;
     }
 
     async fn make_ready(&mut self) -> Result<Business, ApplyError> {

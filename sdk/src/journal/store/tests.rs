@@ -1,5 +1,7 @@
 //! Files that are whole, of another format, or in the way.
 
+use berth_api::link::Change;
+
 use super::*;
 use crate::server::outbox::Outbox;
 use crate::server::page::Past;
@@ -17,7 +19,7 @@ fn draft(labels: u64) -> Draft {
     let mut outbox = Outbox::default();
     outbox.read(Past::default());
     for number in 1..=labels {
-        outbox.push(Change::Label { key: number.to_string(), value: "1".to_owned() }).unwrap();
+        outbox.push(Change::Label { key: number.to_string(), value: "1".to_owned() }.into()).unwrap();
     }
     outbox.draft()
 }

@@ -4,9 +4,19 @@ use proptest::prelude::{Just, Strategy, any, prop_assert, prop_oneof, proptest};
 
 use super::*;
 use crate::server::page::Record;
+use berth_api::game_server::counters::CounterChange;
 
 fn label(key: &str, value: &str) -> Change {
     Change::Label { key: key.to_owned(), value: value.to_owned() }
+}
+
+fn push(outbox: &mut Outbox, change: Change) -> Result<Ticket, Full> {
+    outbox.push(change.into())
+}
+
+/// One more of a counter.
+fn count(which: u8) -> Change {
+    Change::Counter { name: which.to_string(), by: CounterChange { diff: 1, ..CounterChange::default() } }
 }
 
 /// An outbox of which nothing stands in the journal.
@@ -36,8 +46,8 @@ fn numbers(handed: &[Numbered]) -> Vec<u64> {
 #[test]
 fn changes_are_numbered_from_one_and_handed_over_once() {
     let mut outbox = empty();
-    outbox.push(label("a", "1")).unwrap();
-    outbox.push(Change::Ready).unwrap();
+    push(&mut outbox, label("a", "1")).unwrap();
+    push(&mut outbox, Change::Ready).unwrap();
     write(&mut outbox);
     assert!(outbox.has_more());
     assert_eq!(numbers(&hand_over(&mut outbox)), [1, 2]);
@@ -49,67 +59,67 @@ fn changes_are_numbered_from_one_and_handed_over_once() {
 fn what_is_unacknowledged_is_said_again_after_a_reconnect() {
     let mut outbox = empty();
     for key in ["a", "b", "c"] {
-        outbox.push(label(key, "1")).unwrap();
+        push(&mut outbox, label(key, "1")).unwrap();
     }
     hand_over(&mut outbox);
     outbox.acknowledge(Sequence(1));
-    outbox.push(Change::Ready).unwrap();
-    outbox.rewind();
+    push(&mut outbox, Change::Ready).unwrap();
+    outbox.rewind(VERSIONS.1);
     assert_eq!(numbers(&hand_over(&mut outbox)), [2, 3, 4]);
     outbox.acknowledge(Sequence(4));
-    outbox.rewind();
+    outbox.rewind(VERSIONS.1);
     assert_eq!((hand_over(&mut outbox), outbox.len()), (Vec::new(), 0));
 }
 
 #[test]
 fn only_fresh_changes_are_merged_and_the_last_wins() {
     let mut outbox = empty();
-    outbox.push(Change::Ready).unwrap();
-    outbox.push(label("a", "1")).unwrap();
-    outbox.push(Change::Allocate { at: "t".to_owned() }).unwrap();
-    outbox.push(label("a", "2")).unwrap();
+    push(&mut outbox, Change::Ready).unwrap();
+    push(&mut outbox, label("a", "1")).unwrap();
+    push(&mut outbox, Change::Allocate { at: "t".to_owned() }).unwrap();
+    push(&mut outbox, label("a", "2")).unwrap();
     let handed = hand_over(&mut outbox);
     assert_eq!(numbers(&handed), [1, 2]);
-    assert_eq!(*handed[0].change, Change::Allocate { at: "t".to_owned() });
-    assert_eq!(*handed[1].change, label("a", "2"));
-    outbox.push(label("a", "3")).unwrap();
+    assert_eq!(handed[0].asked.change, Change::Allocate { at: "t".to_owned() });
+    assert_eq!(handed[1].asked.change, label("a", "2"));
+    push(&mut outbox, label("a", "3")).unwrap();
     let later = hand_over(&mut outbox);
-    assert_eq!((numbers(&later), &*later[0].change), (vec![3], &label("a", "3")));
-    outbox.rewind();
+    assert_eq!((numbers(&later), &later[0].asked.change), (vec![3], &label("a", "3")));
+    outbox.rewind(VERSIONS.1);
     assert_eq!(numbers(&hand_over(&mut outbox)), [1, 2, 3]);
 }
 
 #[test]
 fn a_fresh_shutdown_is_not_replaced() {
     let mut outbox = empty();
-    outbox.push(Change::Ready).unwrap();
-    outbox.push(Change::Shutdown).unwrap();
-    outbox.push(Change::Allocate { at: "t".to_owned() }).unwrap();
-    assert_eq!(*hand_over(&mut outbox)[0].change, Change::Shutdown);
+    push(&mut outbox, Change::Ready).unwrap();
+    push(&mut outbox, Change::Shutdown).unwrap();
+    push(&mut outbox, Change::Allocate { at: "t".to_owned() }).unwrap();
+    assert_eq!(hand_over(&mut outbox)[0].asked.change, Change::Shutdown);
 }
 
 #[test]
 fn an_applied_number_starts_the_count_and_confirms() {
     let mut outbox = empty();
     outbox.applied(Sequence(41));
-    outbox.push(Change::Ready).unwrap();
+    push(&mut outbox, Change::Ready).unwrap();
     assert_eq!(numbers(&hand_over(&mut outbox)), [42]);
     outbox.applied(Sequence(42));
     assert_eq!(outbox.len(), 0);
-    outbox.push(Change::Shutdown).unwrap();
+    push(&mut outbox, Change::Shutdown).unwrap();
     assert_eq!(numbers(&hand_over(&mut outbox)), [43]);
 }
 
 #[test]
 fn an_applied_number_that_runs_ahead_confirms_nothing_that_nobody_has_seen() {
     let mut outbox = empty();
-    outbox.push(label("a", "1")).unwrap();
+    push(&mut outbox, label("a", "1")).unwrap();
     hand_over(&mut outbox);
-    outbox.push(label("b", "1")).unwrap();
-    outbox.push(Change::Ready).unwrap();
+    push(&mut outbox, label("b", "1")).unwrap();
+    push(&mut outbox, Change::Ready).unwrap();
     outbox.applied(Sequence(7));
     let handed = hand_over(&mut outbox);
-    assert_eq!((numbers(&handed), &*handed[0].change), (vec![8, 9], &label("b", "1")));
+    assert_eq!((numbers(&handed), &handed[0].asked.change), (vec![8, 9], &label("b", "1")));
     assert_eq!(outbox.last_state(), Sequence(9));
 }
 
@@ -117,15 +127,15 @@ fn an_applied_number_that_runs_ahead_confirms_nothing_that_nobody_has_seen() {
 fn a_state_goes_past_a_full_window_of_metadata() {
     let mut outbox = empty();
     for index in 0..WINDOW + 10 {
-        outbox.push(label(&index.to_string(), "1")).unwrap();
+        push(&mut outbox, label(&index.to_string(), "1")).unwrap();
     }
     assert_eq!(hand_over(&mut outbox).len(), WINDOW);
-    outbox.push(label("late", "1")).unwrap();
+    push(&mut outbox, label("late", "1")).unwrap();
     write(&mut outbox);
     assert!(!outbox.has_more(), "metadata waits behind the window");
-    outbox.push(Change::Ready).unwrap();
+    push(&mut outbox, Change::Ready).unwrap();
     let handed = hand_over(&mut outbox);
-    assert_eq!(handed.last().map(|last| &*last.change), Some(&Change::Ready));
+    assert_eq!(handed.last().map(|last| &last.asked.change), Some(&Change::Ready));
     assert_eq!(handed.len(), 12);
     outbox.acknowledge(Sequence(100));
     assert_eq!(outbox.len(), 0);
@@ -136,7 +146,7 @@ fn large_metadata_waits_sooner() {
     let mut outbox = empty();
     for index in 0..4 {
         let value = "x".repeat(200 * 1024);
-        outbox.push(Change::Annotation { key: index.to_string(), value }).unwrap();
+        push(&mut outbox, Change::Annotation { key: index.to_string(), value }).unwrap();
     }
     assert_eq!(hand_over(&mut outbox).len(), 3);
     outbox.acknowledge(Sequence(1));
@@ -147,24 +157,24 @@ fn large_metadata_waits_sooner() {
 fn a_flood_is_refused_and_merging_goes_on() {
     let mut outbox = empty();
     for index in 0..MOST_CHANGES {
-        outbox.push(label(&index.to_string(), "1")).unwrap();
+        push(&mut outbox, label(&index.to_string(), "1")).unwrap();
     }
-    assert_eq!(outbox.push(label("one-more", "1")), Err(Full));
-    assert!(outbox.push(label("5", "2")).is_ok());
+    assert_eq!(push(&mut outbox, label("one-more", "1")), Err(Full));
+    assert!(push(&mut outbox, label("5", "2")).is_ok());
 }
 
 #[test]
 fn nothing_is_told_before_it_is_on_disk() {
     let mut outbox = empty();
-    let first = outbox.push(label("a", "1")).unwrap();
+    let first = push(&mut outbox, label("a", "1")).unwrap();
     let draft = outbox.draft();
     // It comes while the disk is busy with the first, and takes its place.
-    let second = outbox.push(label("a", "2")).unwrap();
+    let second = push(&mut outbox, label("a", "2")).unwrap();
     assert!(!outbox.has_more() && !outbox.has_draft(), "one draft at a time");
     assert_eq!(outbox.written(&draft), Some(first));
-    assert_eq!(*outbox.hand_over()[0].change, label("a", "1"), "what is on disk under its number");
+    assert_eq!(outbox.hand_over()[0].asked.change, label("a", "1"), "what is on disk under its number");
     let draft = outbox.draft();
-    assert_eq!((numbers(&draft.puts), &*draft.puts[0].change), (vec![2], &label("a", "2")));
+    assert_eq!((numbers(&draft.puts), &draft.puts[0].asked.change), (vec![2], &label("a", "2")));
     assert_eq!(outbox.written(&draft), Some(second));
     assert_eq!(numbers(&outbox.hand_over()), [2]);
 }
@@ -173,28 +183,79 @@ fn nothing_is_told_before_it_is_on_disk() {
 fn what_is_refused_was_never_promised_and_what_was_stays() {
     let mut outbox = empty();
     for index in 0..WINDOW + 1 {
-        outbox.push(label(&index.to_string(), "1")).unwrap();
+        push(&mut outbox, label(&index.to_string(), "1")).unwrap();
     }
     assert_eq!(hand_over(&mut outbox).len(), WINDOW);
-    outbox.push(label(&WINDOW.to_string(), "2")).unwrap();
-    outbox.push(Change::Ready).unwrap();
+    push(&mut outbox, label(&WINDOW.to_string(), "2")).unwrap();
+    push(&mut outbox, Change::Ready).unwrap();
     let draft = outbox.draft();
     assert_eq!(numbers(&draft.puts), [65, 66]);
-    outbox.push(Change::Shutdown).unwrap();
+    push(&mut outbox, Change::Shutdown).unwrap();
     outbox.refused();
     assert!(!outbox.has_unwritten());
     assert_eq!((outbox.state(), outbox.last_state()), (None, Sequence(0)));
     outbox.acknowledge(Sequence(64));
-    assert_eq!(*hand_over(&mut outbox)[0].change, label(&WINDOW.to_string(), "1"));
-    outbox.push(Change::Allocate { at: "t".to_owned() }).unwrap();
+    assert_eq!(hand_over(&mut outbox)[0].asked.change, label(&WINDOW.to_string(), "1"));
+    push(&mut outbox, Change::Allocate { at: "t".to_owned() }).unwrap();
     assert_eq!(numbers(&hand_over(&mut outbox)), [66], "a number that nobody has seen");
+}
+
+fn diff(numbered: &Numbered) -> i64 {
+    match &numbered.asked.change {
+        Change::Counter { by, .. } => by.diff,
+        other => panic!("{other:?} counts nothing"),
+    }
+}
+
+#[test]
+fn operations_add_up_and_none_is_done_twice() {
+    let mut outbox = empty();
+    push(&mut outbox, count(1)).unwrap();
+    push(&mut outbox, count(2)).unwrap();
+    push(&mut outbox, count(1)).unwrap();
+    let draft = outbox.draft();
+    // What is on its way to the disk is not altered, as it is told to the agent once it is there.
+    push(&mut outbox, count(1)).unwrap();
+    outbox.written(&draft);
+    let handed = outbox.hand_over();
+    assert_eq!(handed.iter().map(diff).collect::<Vec<_>>(), [2, 1]);
+    assert_eq!(hand_over(&mut outbox).iter().map(diff).collect::<Vec<_>>(), [1]);
+    for index in 0..WINDOW {
+        push(&mut outbox, label(&index.to_string(), "1")).unwrap();
+    }
+    hand_over(&mut outbox);
+    for _ in 0..2000 {
+        push(&mut outbox, count(1)).unwrap();
+        write(&mut outbox);
+    }
+    assert!(outbox.len() < WINDOW + 8, "behind a full window they add up, on disk as well");
+    outbox.acknowledge(Sequence(3));
+    push(&mut outbox, count(1)).unwrap();
+    outbox.acknowledge(Sequence(WINDOW as u64));
+    let handed = hand_over(&mut outbox);
+    let total: i64 =
+        handed.iter().filter(|one| matches!(one.asked.change, Change::Counter { .. })).map(diff).sum();
+    assert_eq!(total, 2001);
+}
+
+#[test]
+fn an_agent_of_an_older_version_is_told_what_it_can_read() {
+    let mut outbox = empty();
+    outbox.rewind(1);
+    push(&mut outbox, label("a", "1")).unwrap();
+    push(&mut outbox, count(1)).unwrap();
+    push(&mut outbox, label("b", "1")).unwrap();
+    assert_eq!(numbers(&hand_over(&mut outbox)), [1]);
+    assert!(!outbox.has_more());
+    outbox.rewind(2);
+    assert_eq!(numbers(&outbox.hand_over()), [1, 2, 3]);
 }
 
 #[test]
 fn what_is_done_with_is_trimmed() {
     let mut outbox = empty();
-    outbox.push(label("a", "1")).unwrap();
-    outbox.push(label("b", "1")).unwrap();
+    push(&mut outbox, label("a", "1")).unwrap();
+    push(&mut outbox, label("b", "1")).unwrap();
     hand_over(&mut outbox);
     assert!(!outbox.has_draft());
     outbox.acknowledge(Sequence(1));
@@ -229,7 +290,7 @@ fn counting_goes_on_where_the_journal_ends_and_above_it_where_it_is_lost() {
                 outbox.applied(Sequence(applied));
                 outbox.read(past);
             }
-            outbox.push(Change::Ready).unwrap();
+            push(&mut outbox, Change::Ready).unwrap();
             assert_eq!(numbers(&hand_over(&mut outbox)), [next], "{name}, {is_read_first}");
         }
     }
@@ -239,7 +300,7 @@ fn counting_goes_on_where_the_journal_ends_and_above_it_where_it_is_lost() {
 #[derive(Clone, Default)]
 struct Disk {
     last: Sequence,
-    changes: std::collections::BTreeMap<Sequence, Arc<Change>>,
+    changes: std::collections::BTreeMap<Sequence, Arc<Asked>>,
 }
 
 impl Disk {
@@ -250,14 +311,14 @@ impl Disk {
         if let Some(trim) = draft.trim {
             self.changes.retain(|sequence, _| *sequence > trim);
         }
-        self.changes.extend(draft.puts.iter().map(|put| (put.sequence, Arc::clone(&put.change))));
+        self.changes.extend(draft.puts.iter().map(|put| (put.sequence, Arc::clone(&put.asked))));
         self.last = draft.last;
     }
 
     fn read_back(&self) -> Outbox {
-        let numbered = |(sequence, change): (&Sequence, &Arc<Change>)| Numbered {
+        let numbered = |(sequence, asked): (&Sequence, &Arc<Asked>)| Numbered {
             sequence: *sequence,
-            change: Arc::clone(change),
+            asked: Arc::clone(asked),
         };
         let changes = self.changes.iter().map(numbered).collect();
         let mut outbox = Outbox::default();
@@ -277,6 +338,10 @@ struct World {
     value: u32,
     /// Calls that were not answered yet.
     callers: Vec<(Ticket, String, u32)>,
+    /// Calls that counted and were not answered yet.
+    counting: Vec<(Ticket, u8)>,
+    /// How often each counter was asked to count, and how often that was promised.
+    counts: std::collections::BTreeMap<u8, (i64, i64)>,
     promised: std::collections::BTreeMap<String, u32>,
     heard: Vec<Numbered>,
 }
@@ -284,6 +349,8 @@ struct World {
 #[derive(Clone, Debug)]
 enum Step {
     Label(u8),
+    /// One more of a counter.
+    Count(u8),
     State(Change),
     Draft,
     Written,
@@ -309,6 +376,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         // More keys than the window has places.
         6 => (0_u8..80).prop_map(Step::Label),
         2 => (0_u8..3).prop_map(Step::Label),
+        3 => (0_u8..3).prop_map(Step::Count),
         1 => state.prop_map(Step::State),
         4 => Just(Step::Draft),
         4 => Just(Step::Written),
@@ -328,10 +396,16 @@ impl World {
         match step {
             Step::Label(key) => {
                 self.value += 1;
-                let ticket = self.outbox.push(label(&key.to_string(), &self.value.to_string())).unwrap();
+                let ticket =
+                    push(&mut self.outbox, label(&key.to_string(), &self.value.to_string())).unwrap();
                 self.callers.push((ticket, key.to_string(), self.value));
             }
-            Step::State(change) => drop(self.outbox.push(change).unwrap()),
+            Step::Count(which) => {
+                let ticket = push(&mut self.outbox, count(which)).unwrap();
+                self.counts.entry(which).or_default().0 += 1;
+                self.counting.push((ticket, which));
+            }
+            Step::State(change) => drop(push(&mut self.outbox, change).unwrap()),
             Step::Draft if self.outbox.has_draft() => self.writing = Some(self.outbox.draft()),
             Step::Draft => {}
             Step::Written => self.written(),
@@ -342,7 +416,7 @@ impl World {
                     }
                     self.outbox.refused();
                     self.outbox.distrust();
-                    self.callers.clear();
+                    (self.callers, self.counting) = (Vec::new(), Vec::new());
                 }
             }
             Step::Die(is_there) => {
@@ -350,10 +424,10 @@ impl World {
                     self.disk.take(&draft);
                 }
                 self.outbox = self.disk.read_back();
-                self.callers.clear();
+                (self.callers, self.counting) = (Vec::new(), Vec::new());
             }
             Step::HandOver => self.listen(),
-            Step::Rewind => self.outbox.rewind(),
+            Step::Rewind => self.outbox.rewind(VERSIONS.1),
             Step::Acknowledge(back) => self.outbox.acknowledge(confirmed(back, &self.heard)),
             Step::Applied(back) => self.outbox.applied(confirmed(back, &self.heard)),
         }
@@ -365,6 +439,9 @@ impl World {
         let done = self.outbox.written(&draft).expect("nobody else gives numbers");
         for (_, key, value) in self.callers.extract_if(.., |(ticket, ..)| *ticket <= done) {
             self.promised.insert(key, value);
+        }
+        for (_, which) in self.counting.extract_if(.., |(ticket, _)| *ticket <= done) {
+            self.counts.entry(which).or_default().1 += 1;
         }
     }
 
@@ -399,13 +476,23 @@ proptest! {
         }
         let mut got = std::collections::BTreeMap::new();
         for numbered in &world.heard {
-            if let Change::Label { key, value } = &*numbered.change {
+            if let Change::Label { key, value } = &numbered.asked.change {
                 let before = got.insert(key.clone(), value.parse::<u32>().unwrap());
                 prop_assert!(before < got.get(key).copied(), "an older value after a newer one");
             }
         }
         for (key, value) in &world.promised {
             prop_assert!(got.get(key) >= Some(value), "{key}={value} was promised: {:?}", got.get(key));
+        }
+        let mut counted = std::collections::BTreeMap::new();
+        for numbered in &world.heard {
+            if let Change::Counter { name, by } = &numbered.asked.change {
+                *counted.entry(name.parse::<u8>().unwrap()).or_default() += by.diff;
+            }
+        }
+        for (which, (asked, promised)) in &world.counts {
+            let heard = counted.get(which).copied().unwrap_or_default();
+            prop_assert!((*promised..=*asked).contains(&heard), "{promised} promised, {asked} asked, {heard} heard");
         }
         prop_assert!(world.callers.is_empty(), "{:?} were not answered", world.callers);
         for step in [Step::Draft, Step::Written] {

@@ -169,13 +169,13 @@ fn silence_is_told_once_and_again_to_every_new_connection() {
     assert_eq!(talk.next_turn(15), None);
     talk.turn(20);
     assert_eq!(pulse(&talk.news(20)), None);
-    talk.session.rewind();
+    talk.session.rewind(2);
     assert_eq!(pulse(&talk.news(20)), Some(Pulse::Silent { missed: 4 }));
     let now = talk.at(21);
     talk.session.ping(now);
     assert_eq!(pulse(&talk.news(21)), Some(Pulse::Alive));
     assert_eq!(talk.next_turn(21), Some(40));
-    talk.session.rewind();
+    talk.session.rewind(2);
     assert_eq!(talk.news(21), []);
 }
 
