@@ -11,6 +11,7 @@
 //! It knows nothing about game servers, except in the module that installs Berth into a cluster.
 
 mod access;
+mod audit;
 mod binaries;
 mod certificates;
 mod cgroups;
@@ -31,6 +32,7 @@ mod process;
 pub mod simulated;
 
 pub use access::AccessError;
+pub use audit::{AuditLog, Write};
 pub use binaries::{Binaries, BinariesError, kubernetes_version};
 pub use certificates::CertificateError;
 pub use cluster::{Cluster, ClusterError, ClusterOptions, Node, NodeIndex, NodeKind};

@@ -4,6 +4,7 @@
 pub mod admin;
 pub mod confinement;
 pub mod game;
+pub mod harbour;
 pub mod node_client;
 pub mod resources;
 pub mod world;
