@@ -8,6 +8,14 @@ mod a_fleet_grows_and_shrinks;
 mod a_game_in_a_hurry_becomes_ready;
 #[path = "stories/a_pod_is_confined.rs"]
 mod a_pod_is_confined;
+#[path = "stories/a_pod_of_several_containers_has_one_game.rs"]
+mod a_pod_of_several_containers_has_one_game;
+#[path = "stories/a_quota_is_an_error_with_its_words.rs"]
+mod a_quota_is_an_error_with_its_words;
+#[path = "stories/an_image_is_changed_under_a_fleet.rs"]
+mod an_image_is_changed_under_a_fleet;
+#[path = "stories/ports_of_every_policy_answer.rs"]
+mod ports_of_every_policy_answer;
 #[path = "stories/the_agent_dies_and_nothing_else_does.rs"]
 mod the_agent_dies_and_nothing_else_does;
 #[path = "stories/the_shipped_pods_have_the_least_privileges.rs"]

@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use berth_api::game_server::GameServer;
 use berth_api::lifecycle::State;
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use serde_json::{Value, json};
-use tokio::net::UdpSocket;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpStream, UdpSocket};
 
 use crate::world::{GAME, STEP, Stage};
 
@@ -73,6 +75,37 @@ impl Stage {
         .await?;
         Ok(found)
     }
+
+    /// Waits until a GameServer is gone.
+    ///
+    /// # Errors
+    /// It is there after all the time.
+    pub async fn until_gone(&self, name: &str) -> anyhow::Result<()> {
+        berth_dev::eventually(STEP, format!("{name} to be gone"), async || {
+            let left = self.game_servers().get_opt(name).await.map_err(|error| error.to_string())?;
+            left.map_or(Ok(()), |server| Err(format!("{:?}; {:?}", server.status, server.metadata)))
+        })
+        .await?;
+        Ok(())
+    }
+
+    /// Waits until every container of a pod runs: a server is Ready when its game says so, whatever the others do.
+    ///
+    /// # Errors
+    /// One does not in time: what kubelet says of the pod.
+    pub async fn until_running(&self, name: &str) -> anyhow::Result<Pod> {
+        let found = berth_dev::eventually(STEP, format!("all of {name} to run"), async || {
+            let pod = self.pods().get(name).await.map_err(|error| error.to_string())?;
+            let wanted = pod.spec.as_ref().map_or(0, |spec| spec.containers.len());
+            let status = pod.status.clone().unwrap_or_default();
+            let runs =
+                |one: &ContainerStatus| one.state.as_ref().is_some_and(|state| state.running.is_some());
+            let running = status.container_statuses.iter().flatten().filter(|one| runs(one)).count();
+            if wanted > 0 && running == wanted { Ok(pod) } else { Err(format!("{status:?}")) }
+        })
+        .await?;
+        Ok(found)
+    }
 }
 
 /// Where players reach a server.
@@ -94,6 +127,31 @@ pub async fn ask(to: SocketAddr, text: &str) -> anyhow::Result<String> {
         let mut buffer = [0; 2048];
         match tokio::time::timeout(TRY, socket.recv(&mut buffer)).await {
             Ok(Ok(length)) => Ok(String::from_utf8_lossy(&buffer[..length]).into_owned()),
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(_) => Err(format!("nothing within {TRY:?}")),
+        }
+    })
+    .await?;
+    Ok(answer)
+}
+
+/// Sends a line over TCP until it is answered.
+///
+/// # Errors
+/// No answer in time.
+pub async fn ask_tcp(to: SocketAddr, text: &str) -> anyhow::Result<String> {
+    let exchange = async || {
+        let stream = TcpStream::connect(to).await?;
+        let (reader, mut writer) = stream.into_split();
+        writer.write_all(format!("{text}\n").as_bytes()).await?;
+        let mut answer = String::new();
+        BufReader::new(reader).read_line(&mut answer).await?;
+        Ok::<_, std::io::Error>(answer)
+    };
+    let answer = berth_dev::eventually(STEP, format!("an answer over TCP from {to}"), async || {
+        match tokio::time::timeout(TRY, exchange()).await {
+            Ok(Ok(answer)) if !answer.is_empty() => Ok(answer),
+            Ok(Ok(_)) => Err("the end of the connection".to_owned()),
             Ok(Err(error)) => Err(error.to_string()),
             Err(_) => Err(format!("nothing within {TRY:?}")),
         }

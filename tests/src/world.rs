@@ -1,5 +1,6 @@
 //! One cluster of two real nodes with Berth, shared by all stories of a test binary, which take turns on it.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{LazyLock, Mutex};
@@ -23,6 +24,9 @@ pub const GAME: &str = "localhost/simple-udp:dev";
 pub const BUSYBOX: &str = "localhost/busybox:dev";
 /// Image that does nothing for ever.
 pub const IDLE: &str = "localhost/busybox:dev";
+
+/// Host ports of every node in the range `voice`; the range `default` is as it ships.
+pub const VOICE_PORTS: RangeInclusive<u16> = 9000..=9009;
 
 /// Everything a story needs.
 pub struct World {
@@ -60,7 +64,10 @@ impl World {
         for image in &images {
             cluster.import(image).await?;
         }
-        let berth = Berth::install(&cluster, &BerthOptions::default()).await?;
+        let voice = format!("voice={}-{}", VOICE_PORTS.start(), VOICE_PORTS.end());
+        let ranges = ["--port-range=default=7000-8000".to_owned(), format!("--port-range={voice}")];
+        let options = BerthOptions { agent_flags: ranges.to_vec(), ..BerthOptions::default() };
+        let berth = Berth::install(&cluster, &options).await?;
         Ok(Self { cluster, berth })
     }
 

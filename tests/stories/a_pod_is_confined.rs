@@ -30,6 +30,7 @@ fn a_pod_has_no_token_and_reaches_only_its_own_sdk() {
         let neighbour = neighbour.addresses.into_iter().flatten().find(|address| address.kind == "PodIP");
         let neighbour = neighbour.context("the neighbour's own address")?.address;
         let node = here.status.context("a status")?.address;
+        stage.until_running("here").await?;
 
         assert!(reaches(&stage, "127.0.0.1", 9357).await?, "its own gRPC");
         assert!(reaches(&stage, "127.0.0.1", 9358).await?, "its own REST");

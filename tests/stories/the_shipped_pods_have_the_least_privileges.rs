@@ -80,7 +80,14 @@ async fn games_run_where_they_are_let_in(cluster: &Cluster) -> anyhow::Result<()
     let agent = "system:serviceaccount:berth-system:berth-agent";
     assert!(!may(&client, agent, "create", ("", "pods"), "default").await?, "not let in yet");
     enable_namespace(&client, "default").await?;
-    assert!(may(&client, agent, "create", ("", "pods"), "default").await?);
+    // The API server takes a new binding into service in its own time.
+    eventually(STEP, format!("{agent} to be let in"), async || {
+        match may(&client, agent, "create", ("", "pods"), "default").await {
+            Ok(true) => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await?;
     for (verb, kind, namespace) in [
         ("create", ("", "pods"), "kube-system"),
         ("create", ("", "pods"), "berth-system"),
