@@ -21,7 +21,7 @@ help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 run: ## two real nodes, Berth, a Fleet, and a datagram answered by one of its servers; run again to continue
-	@$(CARGO) build --quiet --package berth-brain --package berth-agent --package berth-sdk --package simple-udp --package berth-dev
+	@$(CARGO) build --package berth-brain --package berth-agent --package berth-sdk --package simple-udp --package berth-dev
 	@$(DEV) run
 
 down: ## take down what `make run` has brought up, and leave nothing

@@ -135,6 +135,11 @@ fn numbers_and_words() -> Vec<Row> {
     let lists = |list: Value| json!({ "lists": { "players": list } });
     let health = |field: &str, value: i64| json!({ "health": { field: value } });
     let sdk = |sdk: Value| json!({ "sdkServer": sdk });
+    let named = |field: &str, count: usize| {
+        let each: serde_json::Map<String, Value> =
+            (0..count).map(|number| (format!("n{number}"), json!({}))).collect();
+        json!({ field: each })
+    };
     let values = |count: usize| (0..count).map(|number| number.to_string()).collect::<Vec<_>>();
     vec![
         row(
@@ -215,6 +220,18 @@ fn numbers_and_words() -> Vec<Row> {
             lists(json!({ "values": ["a", "b", "a"] })),
             ["{spec}.lists.players.values", "duplicate entries"],
             lists(json!({ "values": ["a", "b", "A"] })),
+        ),
+        row(
+            "more than a thousand counters",
+            named("counters", 1001),
+            ["{spec}.counters", "1000"],
+            named("counters", 1000),
+        ),
+        row(
+            "more than a thousand lists",
+            named("lists", 1001),
+            ["{spec}.lists", "1000"],
+            named("lists", 1000),
         ),
         row(
             "player capacity below zero",
