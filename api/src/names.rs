@@ -53,6 +53,13 @@ pub const READY_CONTAINER_ANNOTATION: &str = "berth.dev/ready-container";
 /// GameServer annotation: a short fixed word and a sentence, why the server left the states in which it could serve.
 pub const REASON_ANNOTATION: &str = "berth.dev/reason";
 
+/// GameServer annotation: when the brain gave it up, because the agent of its node had fallen silent. Its set has made
+/// another; once the agent is back it goes, unless a session is on it.
+pub const LOST_ANNOTATION: &str = "berth.dev/lost";
+
+/// Name of the PodDisruptionBudget that every namespace with game servers has.
+pub const DISRUPTION_BUDGET: &str = "agones-gameserver-safe-to-evict-false";
+
 /// Taint that a draining node carries and that game pods tolerate from the start.
 pub const DRAINING_TAINT: &str = "gamelift.status/draining";
 /// Taint of a node whose kubelet reports not ready.

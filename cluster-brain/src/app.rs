@@ -17,14 +17,16 @@ use tracing::info;
 
 use crate::announce::{AnnounceMetrics, Announcer};
 use crate::config::Settings;
+use crate::eviction::EvictionMetrics;
+use crate::fencing::FencingMetrics;
 use crate::fleet::FleetMetrics;
 use crate::game_server_set::SetMetrics;
 use crate::leader::{Keeper, LeaderMetrics};
 use crate::placement::PlacementMetrics;
-use crate::resources;
 use crate::session::Sessions;
 use crate::stores::{StoreMetrics, Stores, World, watch_cluster};
 use crate::writes::{WriteMetrics, Writer};
+use crate::{foreign, resources};
 
 /// How long all tasks may take to end: the last turns, and giving the lease back.
 const GRACE: Duration = Duration::from_secs(15);
@@ -41,11 +43,12 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     let client = client(&settings.kube, &format!("berth-brain/{version}")).await?;
     require_version(&client, KUBERNETES.0, KUBERNETES.1).await?;
     resources::require(&client).await?;
+    foreign::require_none(&client).await?;
 
     let mut metrics = Metrics::new("berth-brain", version);
     let readiness = Readiness::new();
     let identity = identity();
-    let world = World::new(settings.node_reserve);
+    let world = World::new(settings.node_reserve, settings.lease_duration);
     let stores = Arc::new(Stores::new(world, StoreMetrics::register(&mut metrics)));
     let lease_changed = Arc::new(Notify::new());
     let (keeper, authority) = Keeper::new(
@@ -70,6 +73,9 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         fleets: FleetMetrics::register(&mut metrics),
         sets: SetMetrics::register(&mut metrics),
         placement: PlacementMetrics::register(&mut metrics),
+        fencing: FencingMetrics::register(&mut metrics),
+        eviction: EvictionMetrics::register(&mut metrics),
+        lost_after: settings.session_lost_after,
         release: release.clone(),
     };
     let metrics = Arc::new(metrics);

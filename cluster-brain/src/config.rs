@@ -25,6 +25,9 @@ pub struct Settings {
     /// How long this brain leads without renewing its lease, and so how long another waits when it is gone
     #[arg(long, env = "BERTH_LEASE_DURATION", default_value = "2s", value_parser = lease_duration)]
     pub lease_duration: Duration,
+    /// How long sessions on a node are kept whose agent and kubelet are silent and whose Node object is still there
+    #[arg(long, env = "BERTH_SESSION_LOST_AFTER", default_value = "15m", value_parser = lost_after)]
+    pub session_lost_after: Duration,
     /// Processor time and memory kept free on every node beside what its agent keeps, as cpu=100m,memory=128Mi
     #[arg(long, env = "BERTH_NODE_RESERVE", default_value = "", value_parser = reserve)]
     pub node_reserve: Room,
@@ -54,12 +57,18 @@ pub struct BatchSettings {
 }
 
 fn lease_duration(text: &str) -> Result<Duration, String> {
-    let limits = Duration::from_secs(1)..=Duration::from_secs(60);
-    let signed: jiff::SignedDuration = text.parse().map_err(|error| format!("{error}; try 2s"))?;
-    Duration::try_from(signed)
-        .ok()
-        .filter(|duration| limits.contains(duration))
-        .ok_or_else(|| "must lie between 1s and 60s".to_owned())
+    within(text, 1, 60).ok_or_else(|| "must lie between 1s and 60s, such as 2s".to_owned())
+}
+
+fn lost_after(text: &str) -> Result<Duration, String> {
+    within(text, 1, 7 * 86_400).ok_or_else(|| "must lie between 1s and 168h, such as 15m".to_owned())
+}
+
+/// A duration between so many seconds.
+fn within(text: &str, least: u64, most: u64) -> Option<Duration> {
+    let signed: jiff::SignedDuration = text.parse().ok()?;
+    let limits = Duration::from_secs(least)..=Duration::from_secs(most);
+    Duration::try_from(signed).ok().filter(|duration| limits.contains(duration))
 }
 
 fn reserve(text: &str) -> Result<Room, String> {
@@ -84,6 +93,7 @@ mod tests {
     fn defaults_are_those_of_the_documentation() {
         let settings = Settings::try_parse_from(["berth-brain"]).unwrap();
         assert_eq!(settings.lease_duration, Duration::from_secs(2));
+        assert_eq!(settings.session_lost_after, Duration::from_secs(900));
         assert_eq!(settings.batches.max_creation_parallelism, 16);
         assert_eq!(settings.node_reserve, Room::default());
     }
@@ -94,6 +104,8 @@ mod tests {
             ["--lease-duration", "0s"],
             ["--lease-duration", "two"],
             ["--lease-duration", "61s"],
+            ["--session-lost-after", "0s"],
+            ["--session-lost-after", "8d"],
             ["--node-reserve", "cpu"],
             ["--node-reserve", "disk=1"],
             ["--node-reserve", "cpu=many"],

@@ -7,9 +7,13 @@
 mod announce;
 mod app;
 mod config;
+mod eviction;
+mod fencing;
 mod fleet;
+mod foreign;
 mod game_server_set;
 mod leader;
+mod namespaces;
 mod placement;
 mod queue;
 mod resources;

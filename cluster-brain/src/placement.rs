@@ -6,7 +6,9 @@
 
 mod birth;
 mod decide;
+mod fence;
 mod gone;
+mod memory;
 mod metrics;
 mod needs;
 mod nodes;
@@ -14,7 +16,10 @@ mod place;
 mod reconciler;
 mod selection;
 
-pub(crate) use birth::{Birth, VERSION, first_status, hand_over_annotations, with_container};
+pub(crate) use birth::{
+    Birth, VERSION, eviction_in_force, first_status, hand_over_annotations, with_container,
+};
+pub(crate) use memory::Memory;
 pub(crate) use metrics::PlacementMetrics;
 pub(crate) use needs::Needs;
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! One leadership: fresh lists, then the reconcilers, until it ends.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use berth_runtime::CancellationToken;
@@ -10,10 +10,13 @@ use tracing::info;
 
 use crate::announce::Announcer;
 use crate::config::BatchSettings;
+use crate::eviction::{BudgetReconciler, EvictionMetrics, Guard};
+use crate::fencing::{FenceKeeper, FencingMetrics};
 use crate::fleet::{FleetMetrics, FleetReconciler};
 use crate::game_server_set::{SetMetrics, SetReconciler};
 use crate::leader::Authority;
-use crate::placement::{PlacementMetrics, PlacementReconciler};
+use crate::namespaces::Gate;
+use crate::placement::{Memory, PlacementMetrics, PlacementReconciler};
 use crate::stores::{Stores, watch_objects};
 use crate::writes::Writer;
 
@@ -31,6 +34,10 @@ pub(crate) struct Sessions {
     pub(crate) fleets: FleetMetrics,
     pub(crate) sets: SetMetrics,
     pub(crate) placement: PlacementMetrics,
+    pub(crate) fencing: FencingMetrics,
+    pub(crate) eviction: EvictionMetrics,
+    /// How long sessions of a silent node are kept.
+    pub(crate) lost_after: Duration,
     /// Cancelled when the last leadership is over, so that the lease is given back after the last write.
     pub(crate) release: CancellationToken,
 }
@@ -70,11 +77,18 @@ impl Sessions {
     fn begin(&self, stop: &CancellationToken) -> TaskGroup {
         let group = TaskGroup::new(stop.child_token());
         watch_objects(&group, &self.client, &self.stores);
+        let gate = Gate::new(self.client.clone());
+        let guard = Guard {
+            stores: Arc::clone(&self.stores),
+            writer: self.writer.clone(),
+            metrics: self.eviction.clone(),
+        };
         let fleets = FleetReconciler {
             stores: Arc::clone(&self.stores),
             writer: self.writer.clone(),
             announcer: self.announcer.clone(),
             metrics: self.fleets.clone(),
+            gate: gate.clone(),
         };
         let sets = SetReconciler {
             stores: Arc::clone(&self.stores),
@@ -82,18 +96,39 @@ impl Sessions {
             announcer: self.announcer.clone(),
             metrics: self.sets.clone(),
             settings: self.batches.clone(),
+            guard: guard.clone(),
+            gate: gate.clone(),
         };
-        let placement = PlacementReconciler::new(
-            Arc::clone(&self.stores),
-            self.writer.clone(),
-            self.announcer.clone(),
-            self.placement.clone(),
-        );
+        let placement = PlacementReconciler {
+            stores: Arc::clone(&self.stores),
+            writer: self.writer.clone(),
+            announcer: self.announcer.clone(),
+            metrics: self.placement.clone(),
+            fencing: self.fencing.clone(),
+            guard: guard.clone(),
+            gate,
+            memory: Mutex::new(Memory::default()),
+        };
+        let fence = FenceKeeper {
+            stores: Arc::clone(&self.stores),
+            announcer: self.announcer.clone(),
+            metrics: self.fencing.clone(),
+            lost_after: self.lost_after,
+        };
+        let budgets = BudgetReconciler { guard };
         let token = group.token();
         group
             .spawn("fleets", after_lists(Arc::clone(&self.stores), token.clone(), fleets.run(token.clone())));
         group.spawn("sets", after_lists(Arc::clone(&self.stores), token.clone(), sets.run(token.clone())));
-        group.spawn("placement", after_lists(Arc::clone(&self.stores), token.clone(), placement.run(token)));
+        group.spawn(
+            "placement",
+            after_lists(Arc::clone(&self.stores), token.clone(), placement.run(token.clone())),
+        );
+        group.spawn(
+            "budgets",
+            after_lists(Arc::clone(&self.stores), token.clone(), budgets.run(token.clone())),
+        );
+        group.spawn("fence", after_lists(Arc::clone(&self.stores), token.clone(), fence.run(token)));
         group
     }
 }

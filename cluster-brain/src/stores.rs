@@ -70,6 +70,8 @@ pub(crate) enum Wake {
     SetSoon(Key),
     /// A server.
     Server(Key),
+    /// A namespace, because its disruption budget may be missing.
+    Namespace(String),
     /// Every server that waits for a node.
     Waiting,
 }
@@ -83,14 +85,22 @@ pub(crate) enum Kind {
     Node,
     GameNode,
     Lease,
+    DisruptionBudget,
 }
 
 impl Kind {
-    const ALL: [Self; 6] =
-        [Self::Fleet, Self::GameServerSet, Self::GameServer, Self::Node, Self::GameNode, Self::Lease];
+    const ALL: [Self; 7] = [
+        Self::Fleet,
+        Self::GameServerSet,
+        Self::GameServer,
+        Self::Node,
+        Self::GameNode,
+        Self::Lease,
+        Self::DisruptionBudget,
+    ];
 
     /// What is watched only while leading, so that a new leader starts from a list made after it was elected.
-    const LED: [Self; 3] = [Self::Fleet, Self::GameServerSet, Self::GameServer];
+    const LED: [Self; 4] = [Self::Fleet, Self::GameServerSet, Self::GameServer, Self::DisruptionBudget];
 
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
@@ -100,6 +110,7 @@ impl Kind {
             Self::Node => "Node",
             Self::GameNode => "GameNode",
             Self::Lease => "Lease",
+            Self::DisruptionBudget => "PodDisruptionBudget",
         }
     }
 }
@@ -110,6 +121,7 @@ pub(crate) struct Queues {
     pub(crate) fleets: Queue<Key>,
     pub(crate) sets: Queue<Key>,
     pub(crate) servers: Queue<Key>,
+    pub(crate) namespaces: Queue<String>,
 }
 
 /// The picture, shared by those who feed it and those who act on it.
@@ -126,7 +138,12 @@ impl Stores {
     pub(crate) fn new(world: World, metrics: StoreMetrics) -> Self {
         Self {
             world: Mutex::new(world),
-            queues: Queues { fleets: Queue::new(), sets: Queue::new(), servers: Queue::new() },
+            queues: Queues {
+                fleets: Queue::new(),
+                sets: Queue::new(),
+                servers: Queue::new(),
+                namespaces: Queue::new(),
+            },
             listed: watch::Sender::new(BTreeSet::new()),
             metrics,
         }
@@ -153,6 +170,7 @@ impl Stores {
                 Wake::Set(key) => self.queues.sets.add(key),
                 Wake::SetSoon(key) => self.queues.sets.add_after(key, GATHER),
                 Wake::Server(key) => self.queues.servers.add(key),
+                Wake::Namespace(namespace) => self.queues.namespaces.add(namespace),
                 Wake::Waiting => {}
             }
         }
@@ -187,5 +205,6 @@ impl Stores {
         self.queues.fleets.clear();
         self.queues.sets.clear();
         self.queues.servers.clear();
+        self.queues.namespaces.clear();
     }
 }

@@ -10,6 +10,7 @@ use berth_api::names;
 use berth_api::node_lease::{FORMAT_VERSION, HandOver};
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
 use crate::placement::{Needs, NodeView};
 use crate::stores::{Amount, Key, NodeRecord, Server};
@@ -27,6 +28,7 @@ pub(crate) fn server(name: &str) -> Build {
         set: None,
         set_name: None,
         state: Some(State::Creating),
+        was_ready: false,
         node: None,
         created: Timestamp::UNIX_EPOCH,
         is_ending: false,
@@ -38,6 +40,7 @@ pub(crate) fn server(name: &str) -> Build {
         players: None,
         scheduling: Scheduling::Packed,
         needs: Arc::new(Needs::default()),
+        conditions: Vec::new(),
         host_ports: Vec::new(),
     })
 }
@@ -129,6 +132,14 @@ pub(crate) fn lease(name: &str) -> Lease {
         ..LeaseSpec::default()
     };
     Lease { spec: Some(spec), ..Lease::default() }
+}
+
+/// The same lease, renewed at another time.
+pub(crate) fn lease_renewed(name: &str, second: i64) -> Lease {
+    let mut lease = lease(name);
+    let time = Timestamp::from_second(second).ok().map(MicroTime);
+    lease.spec = lease.spec.map(|spec| LeaseSpec { renew_time: time, ..spec });
+    lease
 }
 
 /// An open node with this many servers.

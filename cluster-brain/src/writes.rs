@@ -180,9 +180,27 @@ impl Writer {
         K: Object,
         K::DynamicType: Default,
     {
+        self.delete_within::<K>(key, uid, None).await
+    }
+
+    /// Removes an object by its UID without a grace: nobody is there to end what it stands for.
+    pub(crate) async fn remove<K>(&self, key: &Key, uid: &str) -> Result<(), WriteError>
+    where
+        K: Object,
+        K::DynamicType: Default,
+    {
+        self.delete_within::<K>(key, uid, Some(0)).await
+    }
+
+    async fn delete_within<K>(&self, key: &Key, uid: &str, grace: Option<u32>) -> Result<(), WriteError>
+    where
+        K: Object,
+        K::DynamicType: Default,
+    {
         let parameters = DeleteParams {
             preconditions: Some(Preconditions { uid: Some(uid.to_owned()), resource_version: None }),
             propagation_policy: Some(PropagationPolicy::Background),
+            grace_period_seconds: grace,
             ..DeleteParams::default()
         };
         let api = self.api::<K>(&key.namespace);

@@ -15,10 +15,12 @@ use tracing::{debug, info, warn};
 
 use super::FleetMetrics;
 use super::build::{key, new_set, reference, scaled, updated};
+use super::conditions::conditions;
 use super::decide::{SetSeen, Strategy, roll};
 use super::steps::{Step, StepError};
 use crate::announce::{Announcement, Announcer, Speaker};
 use crate::game_server_set::sum;
+use crate::namespaces::{Entry, Gate};
 use crate::queue::Outcome;
 use crate::stores::{Key, Stores};
 use crate::writes::{WriteError, Writer, difference, under_version};
@@ -34,6 +36,7 @@ pub(crate) struct FleetReconciler {
     pub(crate) writer: Writer,
     pub(crate) announcer: Announcer,
     pub(crate) metrics: FleetMetrics,
+    pub(crate) gate: Gate,
 }
 
 impl FleetReconciler {
@@ -72,6 +75,15 @@ impl FleetReconciler {
         if fleet.metadata.deletion_timestamp.is_some() {
             return Ok(());
         }
+        let done = self.act(&fleet, &sets).await;
+        // Also when something failed: a status that stands still helps nobody.
+        let entry = self.gate.entry(&done, &fleet_key.namespace).await;
+        let reported = self.report(fleet_key, &fleet, &entry).await;
+        done?;
+        reported
+    }
+
+    async fn act(&self, fleet: &Fleet, sets: &[Arc<GameServerSet>]) -> Result<(), WriteError> {
         let is_live = |set: &&Arc<GameServerSet>| set.metadata.deletion_timestamp.is_none();
         let live: Vec<_> = sets.iter().filter(is_live).cloned().collect();
         let is_current =
@@ -85,23 +97,23 @@ impl FleetReconciler {
 
         let seen_rest: Vec<_> = rest.iter().map(|set| view(set)).collect();
         let seen_active = active.as_deref().map(view).unwrap_or_default();
-        let rollout = roll(fleet.spec.replicas(), self.strategy(&fleet), seen_active, &seen_rest);
+        let rollout = roll(fleet.spec.replicas(), self.strategy(fleet), seen_active, &seen_rest);
         for (set, replicas) in rest.iter().zip(&rollout.rest) {
             if is_empty(set) {
-                self.delete(&fleet, set).await?;
+                self.delete(fleet, set).await?;
             } else if let Some(change) = scaled(set, *replicas) {
-                self.change(&fleet, set, change).await?;
+                self.change(fleet, set, change).await?;
             }
         }
         match &active {
-            None => self.create(&fleet, rollout.active).await?,
+            None => self.create(fleet, rollout.active).await?,
             Some(set) => {
-                if let Some(change) = updated(set, &fleet, rollout.active) {
-                    self.change(&fleet, set, change).await?;
+                if let Some(change) = updated(set, fleet, rollout.active) {
+                    self.change(fleet, set, change).await?;
                 }
             }
         }
-        self.report(fleet_key, &fleet).await
+        Ok(())
     }
 
     fn strategy(&self, fleet: &Fleet) -> Strategy {
@@ -182,10 +194,12 @@ impl FleetReconciler {
         Ok(())
     }
 
-    async fn report(&self, fleet_key: &Key, fleet: &Fleet) -> Result<(), WriteError> {
+    async fn report(&self, fleet_key: &Key, fleet: &Fleet, entry: &Entry) -> Result<(), WriteError> {
         let uid = fleet.metadata.uid.clone().unwrap_or_default();
         let sets = self.stores.read(|world| world.sets_of(&fleet_key.namespace, &uid));
-        let status = sum(sets.iter().filter_map(|set| set.status.as_ref()));
+        let mut status = sum(sets.iter().filter_map(|set| set.status.as_ref()));
+        let (conditions, news) = conditions(fleet, &sets, entry, clock::now());
+        status.conditions = conditions;
         let before = fleet.status.as_ref().map_or_else(|| json!({}), |status| json!(status));
         let Some(change) = difference(&before, &json!(status)) else { return Ok(()) };
         let version = fleet.metadata.resource_version.as_deref().unwrap_or_default();
@@ -196,6 +210,9 @@ impl FleetReconciler {
             let change = world.fleets.changed(changed);
             world.note_fleet(change);
         });
+        if let Some(message) = news {
+            self.say(fleet, EventReason::NamespaceNotEnabled, message);
+        }
         Ok(())
     }
 

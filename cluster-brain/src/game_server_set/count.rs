@@ -16,7 +16,7 @@ pub(super) fn count(template: &GameServerSpec, servers: &[Arc<Server>]) -> GameS
     let mut counters: BTreeMap<String, CounterSum> = zeros(template.counters.iter().flatten());
     let mut lists: BTreeMap<String, CounterSum> = zeros(template.lists.iter().flatten());
     for server in servers {
-        if server.is_being_deleted() {
+        if server.is_being_deleted() || server.is_lost() {
             status.shutdown_replicas += 1;
             continue;
         }

@@ -56,7 +56,8 @@ pub(super) struct Decision {
 /// What a set does now.
 pub(super) fn decide(seen: &Seen<'_>, limits: Limits, now: Timestamp) -> Decision {
     let mut decision = Decision::default();
-    let live = || seen.servers.iter().filter(|server| !server.is_ending);
+    // What was lost with its node is replaced, and goes by itself.
+    let live = || seen.servers.iter().filter(|server| !server.is_ending && !server.is_lost());
     let mut up = live().filter(|server| server.is_protected()).count() + seen.being_created;
     let mut pending = seen.being_created;
     let mut excess = 0_usize;

@@ -10,6 +10,7 @@ pub(crate) struct SetMetrics {
     pub(super) created: Counter,
     pub(super) deleted: Counter,
     pub(super) repeated: Counter,
+    pub(super) paused: Counter,
     pub(super) failed_turns: Counter,
     pub(super) queued: Gauge,
     pub(super) last_turn: Gauge,
@@ -25,6 +26,11 @@ impl SetMetrics {
             repeated: sets.register(
                 "repeated_creations",
                 "Creations sent again under the same name, because no answer had come",
+                Counter::default(),
+            ),
+            paused: sets.register(
+                "paused_creations",
+                "Turns that created nothing, because the servers before failed to start",
                 Counter::default(),
             ),
             failed_turns: sets.register("failed_turns", "Turns that failed", Counter::default()),

@@ -8,6 +8,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use berth_api::conditions::ConditionKind;
 use berth_api::events::EventReason;
 use berth_api::game_server::GameServer;
 use berth_api::game_server_set::GameServerSet;
@@ -22,10 +23,13 @@ use tracing::{debug, info, warn};
 
 use super::SetMetrics;
 use super::build::{Mould, overflow_marks, reference, shutdown};
+use super::conditions::{Circumstances, conditions};
 use super::count::count;
 use super::decide::{Limits, Seen, decide};
 use crate::announce::{Announcement, Announcer, Speaker};
 use crate::config::BatchSettings;
+use crate::eviction::{Guard, pod_labels, several};
+use crate::namespaces::{Entry, Gate};
 use crate::placement::{Birth, Needs, Request, place, views};
 use crate::queue::Outcome;
 use crate::stores::{InFlight, Key, Server, Stores, World};
@@ -47,6 +51,8 @@ pub(crate) struct SetReconciler {
     pub(crate) announcer: Announcer,
     pub(crate) metrics: SetMetrics,
     pub(crate) settings: BatchSettings,
+    pub(crate) guard: Guard,
+    pub(crate) gate: Gate,
 }
 
 /// What one turn sees.
@@ -88,6 +94,16 @@ impl SetReconciler {
 
     async fn try_turn(&self, key: &Key) -> Result<Outcome, WriteError> {
         let Some(picture) = self.look(key) else { return Ok(Outcome::Done) };
+        let done = self.act(picture).await;
+        // What was done is reported, also when the rest failed.
+        let entry = self.gate.entry(&done, &key.namespace).await;
+        let reported = self.report(key, entry).await;
+        let outcome = done?;
+        reported?;
+        Ok(outcome)
+    }
+
+    async fn act(&self, picture: Picture) -> Result<Outcome, WriteError> {
         if !picture.unanswered.is_empty() {
             self.send_again(picture.unanswered).await?;
             return Ok(Outcome::Again);
@@ -108,13 +124,9 @@ impl SetReconciler {
         let created = self.create(&set, decision.create).await;
         let deleted = self.delete(&set, decision.delete.iter().filter_map(by_key).collect()).await;
         let marked = self.mark(&set, decision.mark.iter().filter_map(by_key).collect()).await;
-        // What was done is reported, also when the rest failed.
-        let reported = self.report(key).await;
         let wait = created?;
         deleted?;
         marked?;
-        reported?;
-
         Ok(match (wait, decision.is_partial, decision.look_again) {
             (Some(wait), _, _) => Outcome::After(wait),
             (None, true, _) => Outcome::Again,
@@ -149,11 +161,19 @@ impl SetReconciler {
         }
     }
 
-    /// Creates servers; gives a wait when not all were, since it is not known yet which nodes are live.
+    /// Creates servers; gives a wait when not all were, since it is not known yet which nodes are live, or since those
+    /// before them fail.
     async fn create(&self, set: &GameServerSet, wanted: usize) -> Result<Option<Duration>, WriteError> {
         if wanted == 0 {
             return Ok(None);
         }
+        let uid = set.metadata.uid.clone().unwrap_or_default();
+        let (pause, _) = self.stores.change(|world, now| world.strain(&uid, now));
+        if pause.is_some() {
+            self.metrics.paused.inc();
+            return Ok(pause);
+        }
+        self.guard.ensure(&Key::of(&set.metadata).namespace).await?;
         let mould = Mould::of(set);
         let servers = self.stores.change(|world, now| begin(world, set, &mould, wanted, now));
         let wait = (servers.len() < wanted).then_some(LEASE_LOOK);
@@ -252,14 +272,21 @@ impl SetReconciler {
         sent
     }
 
-    async fn report(&self, key: &Key) -> Result<(), WriteError> {
-        let seen = self.stores.read(|world| {
+    async fn report(&self, key: &Key, entry: Entry) -> Result<(), WriteError> {
+        let seen = self.stores.change(|world, now| {
             let set = Arc::clone(world.sets.get(key)?);
-            let servers = world.servers_of(set.metadata.uid.as_deref()?);
-            Some((set, servers))
+            let uid = set.metadata.uid.as_deref()?;
+            let servers = world.servers_of(uid);
+            let (_, strain) = world.strain(uid, now);
+            let labels = pod_labels(&set.spec.template.spec);
+            let budgets = world.budgets.within(&key.namespace).map(|budget| &**budget);
+            let budgets = several(&labels, budgets).map(|names| names.join(", "));
+            Some((set, servers, Circumstances { entry, strain, budgets }))
         });
-        let Some((set, servers)) = seen else { return Ok(()) };
-        let status = count(&set.spec.template.spec, &servers);
+        let Some((set, servers, circumstances)) = seen else { return Ok(()) };
+        let mut status = count(&set.spec.template.spec, &servers);
+        let (conditions, news) = conditions(&set, &servers, circumstances, clock::now());
+        status.conditions = conditions;
         let before = set.status.as_ref().map_or_else(|| json!({}), |status| json!(status));
         let Some(change) = difference(&before, &json!(status)) else { return Ok(()) };
         let version = set.metadata.resource_version.as_deref().unwrap_or_default();
@@ -270,6 +297,9 @@ impl SetReconciler {
             let change = world.sets.changed(changed);
             world.note_set(change);
         });
+        for (kind, message) in news {
+            self.say(&set, reason_of(kind), message);
+        }
         Ok(())
     }
 
@@ -277,6 +307,16 @@ impl SetReconciler {
         info!(game_server_set = %Key::of(&set.metadata), reason = reason.as_str(), message);
         let about = reference(set);
         self.announcer.say(Announcement { about, speaker: Speaker::GameServerSet, reason, message });
+    }
+}
+
+/// The Event of a condition that turned.
+fn reason_of(kind: ConditionKind) -> EventReason {
+    match kind {
+        ConditionKind::NamespaceEnabled => EventReason::NamespaceNotEnabled,
+        ConditionKind::Placed => EventReason::NoRoom,
+        ConditionKind::Progressing => EventReason::ServersFail,
+        ConditionKind::OneDisruptionBudget => EventReason::SeveralDisruptionBudgets,
     }
 }
 

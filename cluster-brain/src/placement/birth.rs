@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use berth_api::conditions::{ConditionKind, Trouble, told};
 use berth_api::game_server::{
     Eviction, EvictionSafe, GameServer, GameServerSpec, GameServerStatus, NodeAddress, PlayersStatus,
     StatusPort,
@@ -9,8 +10,10 @@ use berth_api::game_server::{
 use berth_api::lifecycle::State;
 use berth_api::names;
 use berth_api::node_lease::HandOver;
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use crate::stores::Server;
 use crate::writes::{difference, under_version};
 
 /// The version that our objects say they were made by.
@@ -48,7 +51,7 @@ pub(crate) fn first_status(spec: &GameServerSpec, node: Option<&Birth>) -> GameS
 }
 
 /// A template that already tells cluster-autoscaler that eviction is fine is believed.
-fn eviction_in_force(spec: &GameServerSpec) -> EvictionSafe {
+pub(crate) fn eviction_in_force(spec: &GameServerSpec) -> EvictionSafe {
     let said = &spec.template.0["metadata"]["annotations"][names::AUTOSCALER_SAFE_TO_EVICT_ANNOTATION];
     if said.as_str() == Some("true") { EvictionSafe::Always } else { spec.eviction_safe() }
 }
@@ -70,7 +73,12 @@ pub(crate) fn hand_over_annotations(node: Option<&Birth>) -> BTreeMap<String, St
 }
 
 /// The one write that takes on a server that somebody created directly.
-pub(crate) fn adoption(server: &GameServer, node: Option<&Birth>) -> Value {
+pub(crate) fn adoption(
+    server: &GameServer,
+    node: Option<&Birth>,
+    no_node: Option<&Trouble>,
+    now: Timestamp,
+) -> Value {
     let mut adopted = server.clone();
     adopted.spec = with_container(adopted.spec);
     adopted.spec.scheduling = Some(server.spec.scheduling());
@@ -78,6 +86,9 @@ pub(crate) fn adoption(server: &GameServer, node: Option<&Birth>) -> Value {
         Some(address) => development_status(&adopted, address),
         None => begun(server.status.as_ref(), first_status(&adopted.spec, node)),
     });
+    if let (Some(trouble), Some(status)) = (no_node, &mut adopted.status) {
+        status.conditions = told(status.conditions.as_deref(), ConditionKind::Placed, Some(trouble), now);
+    }
     let annotations = adopted.metadata.annotations.get_or_insert_default();
     annotations.insert(names::SDK_VERSION_ANNOTATION.to_owned(), VERSION.to_owned());
     annotations.extend(hand_over_annotations(node));
@@ -130,18 +141,33 @@ fn development_status(server: &GameServer, address: &str) -> GameServerStatus {
     }
 }
 
-/// The one write that hands a waiting server to a node.
-pub(crate) fn hand_over(resource_version: &str, birth: &Birth) -> Value {
-    let change = json!({
+/// The one write that hands a waiting server to a node, and says that it waits no more.
+pub(crate) fn hand_over(server: &Server, birth: &Birth, now: Timestamp) -> Value {
+    let mut change = json!({
         "metadata": { "annotations": hand_over_annotations(Some(birth)) },
         "status": { "nodeName": birth.node },
     });
-    under_version(change, resource_version)
+    if let Some(conditions) = told(Some(&server.conditions), ConditionKind::Placed, None, now) {
+        change["status"]["conditions"] = json!(conditions);
+    }
+    under_version(change, &server.resource_version)
+}
+
+/// The write that says why a server waits; `leaves` where it is taken from its node by it.
+pub(crate) fn no_node(server: &Server, trouble: &Trouble, leaves: bool, now: Timestamp) -> Value {
+    let conditions = told(Some(&server.conditions), ConditionKind::Placed, Some(trouble), now);
+    let mut change = json!({ "status": { "conditions": conditions } });
+    if leaves {
+        change["status"]["nodeName"] = json!("");
+        change["metadata"] = json!({ "annotations": { names::LEASE_ANNOTATION: null } });
+    }
+    under_version(change, &server.resource_version)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::server;
 
     fn game_server(value: Value) -> GameServer {
         serde_json::from_value(value).expect("a GameServer")
@@ -160,13 +186,17 @@ mod tests {
         }))
     }
 
+    fn adopted(server: &GameServer, node: Option<&Birth>) -> Value {
+        adoption(server, node, None, Timestamp::UNIX_EPOCH)
+    }
+
     fn birth() -> Birth {
         Birth { node: "n1".to_owned(), hand_over: HandOver::new("u", "b") }
     }
 
     #[test]
     fn a_directly_created_server_is_taken_on_in_one_write() {
-        let change = adoption(&direct(), Some(&birth()));
+        let change = adopted(&direct(), Some(&birth()));
         assert_eq!(change["metadata"]["resourceVersion"], "7");
         assert_eq!(change["metadata"]["finalizers"], json!(["other/one", names::FINALIZER]));
         assert_eq!(
@@ -186,7 +216,7 @@ mod tests {
 
     #[test]
     fn without_a_node_there_is_no_hand_over() {
-        let change = adoption(&direct(), None);
+        let change = adopted(&direct(), None);
         assert_eq!(change["status"]["nodeName"], "");
         assert_eq!(change["metadata"]["annotations"].get(names::LEASE_ANNOTATION), None);
     }
@@ -198,7 +228,7 @@ mod tests {
             "state": "PortAllocation", "counters": {"rooms": {"count": 9, "capacity": 10}},
         }))
         .ok();
-        let change = adoption(&server, Some(&birth()));
+        let change = adopted(&server, Some(&birth()));
         assert_eq!(change["status"].get("state"), None);
         assert_eq!(change["status"].get("counters"), None);
         assert_eq!(change["status"]["eviction"]["safe"], "OnUpgrade");
@@ -210,7 +240,7 @@ mod tests {
         let mut server = direct();
         server.spec.template.0["metadata"]["annotations"][names::AUTOSCALER_SAFE_TO_EVICT_ANNOTATION] =
             json!("true");
-        assert_eq!(adoption(&server, None)["status"]["eviction"]["safe"], "Always");
+        assert_eq!(adopted(&server, None)["status"]["eviction"]["safe"], "Always");
     }
 
     #[test]
@@ -225,7 +255,7 @@ mod tests {
             {"name": "game", "portPolicy": "Static", "hostPort": 7001, "containerPort": 7000}
         ]))
         .expect("ports");
-        let status = adoption(&server, None)["status"].clone();
+        let status = adopted(&server, None)["status"].clone();
         assert_eq!(status["state"], "Ready");
         assert_eq!(status["address"], "10.1.1.2");
         assert_eq!(status["nodeName"], "10.1.1.2");
@@ -235,8 +265,28 @@ mod tests {
 
     #[test]
     fn a_hand_over_writes_nothing_else() {
-        let change = hand_over("9", &birth());
+        let change = hand_over(&server("a").build(), &birth(), Timestamp::UNIX_EPOCH);
         assert_eq!(change["status"], json!({"nodeName": "n1"}));
-        assert_eq!(change["metadata"]["resourceVersion"], "9");
+        assert_eq!(change["metadata"]["resourceVersion"], "1");
+    }
+
+    #[test]
+    fn a_server_that_waited_says_so_and_then_that_it_is_placed() {
+        let trouble = Trouble { reason: "NoRoom", message: "no node fits: 2 nodes draining".to_owned() };
+        let waiting = no_node(&server("a").build(), &trouble, true, Timestamp::UNIX_EPOCH);
+        assert_eq!(waiting["status"]["nodeName"], "");
+        assert_eq!(waiting["metadata"]["annotations"], json!({names::LEASE_ANNOTATION: null}));
+        let said = &waiting["status"]["conditions"][0];
+        assert_eq!(
+            (&said["type"], &said["status"], &said["reason"]),
+            (&json!("Placed"), &json!("False"), &json!("NoRoom"))
+        );
+        let conditions = serde_json::from_value(waiting["status"]["conditions"].clone()).expect("conditions");
+        let told = Server { conditions, ..server("a").build() };
+        let placed = hand_over(&told, &birth(), Timestamp::UNIX_EPOCH);
+        assert_eq!(placed["status"]["conditions"][0]["status"], "True");
+        assert_eq!(placed["status"]["nodeName"], "n1");
+        let still = no_node(&told, &trouble, false, Timestamp::UNIX_EPOCH);
+        assert_eq!(still["status"].get("nodeName"), None);
     }
 }

@@ -2,7 +2,9 @@
 
 use berth_api::lifecycle::State;
 use berth_api::names;
+use berth_api::node_lease::Returned;
 
+use crate::fencing::{Death, Site};
 use crate::stores::Server;
 
 /// After how many hand-backs a server is replaced instead of placed again.
@@ -17,8 +19,8 @@ pub(super) enum Step {
     Adopt,
     /// Hand it to a node, where one fits.
     Place {
-        /// The node that handed it back.
-        not_on: Option<String>,
+        /// The node that handed it back, and why.
+        returned: Option<Returned>,
     },
     /// A development server: make it Ready.
     MakeReady,
@@ -27,39 +29,133 @@ pub(super) enum Step {
         /// Its set makes another; without one it goes to Error.
         has_set: bool,
         /// What the last node said.
-        reason: String,
+        returned: Returned,
     },
+    /// It never started, and nobody acts for its node: it goes to another, or is replaced where it has a pod.
+    TakeBack {
+        /// Its set makes another; without one it fails.
+        has_set: bool,
+    },
+    /// It has no session, and nobody acts for its node: its set makes another.
+    Lose,
+    /// It was lost, and its agent is back: there is another in its place.
+    LetSurplusGo,
+    /// It was lost, its agent is back, and a session is on it.
+    Keep,
+    /// It ended with its node.
+    Fail(Death),
     /// Nobody else will delete the object.
     Delete,
     /// Nobody else will let the object go, once it has no pod.
-    LetGo {
-        /// It never has a pod.
-        is_podless: bool,
-    },
+    LetGo(Remains),
 }
 
-/// What to do about a server. `has_node_object` tells whether the Node it was handed to exists.
-pub(super) fn decide(server: &Server, has_node_object: bool) -> Step {
-    let is_development = server.is_development();
-    // An agent is, or will be, there for a server whose node exists.
-    let is_agents = !is_development && server.node.is_some() && has_node_object;
+/// What may be left of a server that nobody looks after.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Remains {
+    /// It never had a pod.
+    Nothing,
+    /// A pod, which whoever makes it end ends.
+    Pod,
+    /// A pod that nobody will end, since its Node is gone.
+    DeadPod,
+}
+
+/// What to do about a server, given where it is.
+pub(super) fn decide(server: &Server, site: Site) -> Step {
     let is_held =
         server.finalizers.iter().any(|one| one == names::FINALIZER || one == names::LEGACY_FINALIZER);
+    // An agent is, or may come back, for a server whose node exists.
+    let remains = match site {
+        _ if server.is_development() => Some(Remains::Nothing),
+        Site::Nowhere => Some(Remains::Pod),
+        Site::Dead(Death::Gone) => Some(Remains::DeadPod),
+        Site::Live | Site::Unsure | Site::Lapsed { .. } | Site::Dead(Death::Rebooted | Death::Silent) => None,
+    };
     if server.is_ending {
-        return if is_agents || !is_held { Step::Leave } else { Step::LetGo { is_podless: is_development } };
+        return remains.filter(|_| is_held).map_or(Step::Leave, Step::LetGo);
     }
+    if server.state == Some(State::Shutdown) {
+        return if remains.is_some() { Step::Delete } else { Step::Leave };
+    }
+    if server.is_development() {
+        return match server.state {
+            None if server.node.is_none() => Step::Adopt,
+            Some(State::PortAllocation | State::Creating | State::Starting | State::RequestReady) => {
+                Step::MakeReady
+            }
+            None
+            | Some(
+                State::Scheduled
+                | State::Ready
+                | State::Allocated
+                | State::Reserved
+                | State::Unhealthy
+                | State::Error
+                | State::Shutdown,
+            ) => Step::Leave,
+        };
+    }
+    match site {
+        Site::Nowhere => waiting(server, is_held),
+        Site::Unsure => Step::Leave,
+        Site::Live => returned_to(server),
+        Site::Lapsed { is_over } => silent(server, is_over),
+        Site::Dead(death) => dead(server, death),
+    }
+}
+
+fn waiting(server: &Server, is_held: bool) -> Step {
     match server.state {
-        Some(State::Shutdown) if !is_agents => Step::Delete,
-        Some(State::Shutdown) => Step::Leave,
-        None if server.node.is_none() => Step::Adopt,
-        Some(State::PortAllocation | State::Creating | State::Starting | State::RequestReady)
-            if is_development =>
-        {
-            Step::MakeReady
-        }
+        None => Step::Adopt,
         // Its creator wrote a state, and nothing else of what a server begins with.
-        Some(State::PortAllocation | State::Creating) if server.node.is_none() && !is_held => Step::Adopt,
-        Some(State::PortAllocation | State::Creating) if server.node.is_none() => place(server),
+        Some(State::PortAllocation | State::Creating) if !is_held => Step::Adopt,
+        Some(State::PortAllocation | State::Creating) => place(server),
+        Some(
+            State::Starting
+            | State::Scheduled
+            | State::RequestReady
+            | State::Ready
+            | State::Allocated
+            | State::Reserved
+            | State::Unhealthy
+            | State::Error
+            | State::Shutdown,
+        ) => Step::Leave,
+    }
+}
+
+fn place(server: &Server) -> Step {
+    match server.returned() {
+        Some(returned) if returned.times >= HAND_BACKS => {
+            Step::GiveUp { has_set: server.set.is_some(), returned }
+        }
+        returned => Step::Place { returned },
+    }
+}
+
+/// The agent of its node is there.
+fn returned_to(server: &Server) -> Step {
+    if server.is_lost() {
+        Step::LetSurplusGo
+    } else if server.is_protected() && server.annotations.contains_key(names::LOST_ANNOTATION) {
+        Step::Keep
+    } else {
+        Step::Leave
+    }
+}
+
+/// Nobody acts for its node, and what runs there may run on.
+fn silent(server: &Server, is_over: bool) -> Step {
+    let has_set = server.set.is_some();
+    match server.state {
+        Some(State::PortAllocation | State::Creating) if is_over => Step::TakeBack { has_set },
+        // Without a set nothing would come in its place.
+        Some(State::Starting | State::Scheduled | State::RequestReady | State::Ready)
+            if has_set && !server.is_lost() =>
+        {
+            Step::Lose
+        }
         None
         | Some(
             State::PortAllocation
@@ -71,92 +167,26 @@ pub(super) fn decide(server: &Server, has_node_object: bool) -> Step {
             | State::Allocated
             | State::Reserved
             | State::Unhealthy
-            | State::Error,
+            | State::Error
+            | State::Shutdown,
         ) => Step::Leave,
     }
 }
 
-fn place(server: &Server) -> Step {
-    match server.returned() {
-        Some(returned) if returned.times >= HAND_BACKS => Step::GiveUp {
-            has_set: server.set.is_some(),
-            reason: format!(
-                "handed back {} times, last by {}: {}",
-                returned.times, returned.node, returned.reason
-            ),
-        },
-        returned => Step::Place { not_on: returned.map(|returned| returned.node) },
+fn dead(server: &Server, death: Death) -> Step {
+    match server.state {
+        Some(State::PortAllocation | State::Creating) => Step::TakeBack { has_set: server.set.is_some() },
+        Some(
+            State::Starting
+            | State::Scheduled
+            | State::RequestReady
+            | State::Ready
+            | State::Allocated
+            | State::Reserved,
+        ) => Step::Fail(death),
+        None | Some(State::Unhealthy | State::Error | State::Shutdown) => Step::Leave,
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use berth_api::node_lease::{FORMAT_VERSION, Returned};
-
-    use super::*;
-    use crate::testing::server;
-
-    fn returned(times: u32) -> String {
-        Returned { version: FORMAT_VERSION, node: "n1".to_owned(), reason: "no port".to_owned(), times }
-            .to_annotation()
-    }
-
-    #[test]
-    fn a_server_without_a_state_is_taken_on() {
-        assert_eq!(decide(&server("a").stateless().build(), false), Step::Adopt);
-        let half = server("a").state(State::Creating).without_finalizer().build();
-        assert_eq!(decide(&half, false), Step::Adopt, "its creator wrote a state");
-        let wiped = server("a").stateless().on("n1").build();
-        assert_eq!(decide(&wiped, true), Step::Leave, "its agent restores it");
-    }
-
-    #[test]
-    fn a_waiting_server_is_placed_and_not_where_it_was_handed_back() {
-        let waiting = || server("a").state(State::Creating);
-        assert_eq!(decide(&waiting().build(), false), Step::Place { not_on: None });
-        let once = waiting().annotation(names::RETURNED_ANNOTATION, &returned(1)).build();
-        assert_eq!(decide(&once, false), Step::Place { not_on: Some("n1".to_owned()) });
-        let twice = waiting().annotation(names::RETURNED_ANNOTATION, &returned(2));
-        let reason = "handed back 2 times, last by n1: no port".to_owned();
-        assert_eq!(
-            decide(&twice.clone().build(), false),
-            Step::GiveUp { has_set: false, reason: reason.clone() }
-        );
-        assert_eq!(decide(&twice.of("set").build(), false), Step::GiveUp { has_set: true, reason });
-    }
-
-    #[test]
-    fn what_has_an_agent_is_left_to_it() {
-        for state in State::ALL {
-            let placed = server("a").state(state).on("n1");
-            assert_eq!(decide(&placed.clone().build(), true), Step::Leave, "{state}");
-            assert_eq!(decide(&placed.ending().build(), true), Step::Leave, "{state}, ending");
-        }
-    }
-
-    #[test]
-    fn what_has_no_agent_is_deleted_and_let_go() {
-        let waiting = || server("a").state(State::Shutdown);
-        assert_eq!(decide(&waiting().build(), false), Step::Delete);
-        assert_eq!(decide(&waiting().ending().build(), false), Step::LetGo { is_podless: false });
-        let orphan = || server("a").state(State::Ready).on("n1");
-        assert_eq!(decide(&orphan().build(), false), Step::Leave, "its session may live on");
-        assert_eq!(decide(&orphan().ending().build(), false), Step::LetGo { is_podless: false });
-        let free = orphan().ending().without_finalizer().build();
-        assert_eq!(decide(&free, false), Step::Leave, "nothing of ours holds it");
-    }
-
-    #[test]
-    fn a_development_server_is_the_brains_alone() {
-        let development = || server("a").annotation(names::DEV_ADDRESS_ANNOTATION, "10.0.0.1").on("10.0.0.1");
-        for state in [State::PortAllocation, State::Creating, State::Starting, State::RequestReady] {
-            assert_eq!(decide(&development().state(state).build(), false), Step::MakeReady, "{state}");
-        }
-        for state in [State::Ready, State::Allocated, State::Reserved, State::Unhealthy, State::Error] {
-            assert_eq!(decide(&development().state(state).build(), false), Step::Leave, "{state}");
-        }
-        assert_eq!(decide(&development().state(State::Shutdown).build(), false), Step::Delete);
-        let ending = development().state(State::Ready).ending().build();
-        assert_eq!(decide(&ending, false), Step::LetGo { is_podless: true });
-    }
-}
+mod tests;

@@ -1,4 +1,4 @@
-//! Letting go of servers that have no agent. Pure but for the question whether there is a pod.
+//! What is left of servers that have no agent: their pods and their finalizers.
 
 use berth_api::names;
 use k8s_openapi::api::core::v1::Pod;
@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 use crate::stores::Server;
 use crate::writes::{WriteError, Writer, under_version};
 
-/// Whether the server still has a pod of its own.
-pub(super) async fn has_pod(writer: &Writer, server: &Server) -> Result<bool, WriteError> {
+/// The UID of the server's own pod, where it has one.
+pub(super) async fn pod_of(writer: &Writer, server: &Server) -> Result<Option<String>, WriteError> {
     let pod: Option<Pod> = writer.get(&server.key).await?;
-    Ok(pod.is_some_and(|pod| {
-        pod.metadata.owner_references.iter().flatten().any(|owner| owner.uid == server.uid)
-    }))
+    let pod =
+        pod.filter(|pod| pod.metadata.owner_references.iter().flatten().any(|owner| owner.uid == server.uid));
+    Ok(pod.and_then(|pod| pod.metadata.uid))
 }
 
 /// The write that removes our finalizers; foreign ones stay.

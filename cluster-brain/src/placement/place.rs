@@ -15,15 +15,16 @@ use super::selection::{allows, untolerated};
 pub(crate) struct Request<'a> {
     pub(crate) needs: &'a Needs,
     pub(crate) scheduling: Scheduling,
-    /// The node that has handed it back.
-    pub(crate) not_on: Option<&'a str>,
+    /// The node that has handed it back, or that it is taken from, and why.
+    pub(crate) not_on: Option<(&'a str, &'a str)>,
 }
 
 /// Why one node does not do.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Refusal {
     Closed(Closed),
-    HandedBack,
+    /// What it said.
+    HandedBack(String),
     NotSelected,
     Taint(String),
     Cpu,
@@ -34,11 +35,11 @@ pub(crate) enum Refusal {
     PortTaken(u16, PortProtocol),
 }
 
-/// Why no node does, with the number of nodes for each reason.
+/// Why no node does, with the nodes for each reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct NoRoom {
     unreadable: Option<String>,
-    refusals: BTreeMap<Refusal, usize>,
+    refusals: BTreeMap<Refusal, Vec<String>>,
 }
 
 /// The index of the node that the server goes to.
@@ -49,11 +50,11 @@ pub(crate) fn place(request: &Request<'_>, nodes: &[NodeView]) -> Result<usize, 
     if let Some(unreadable) = &request.needs.unreadable {
         return Err(NoRoom { unreadable: Some(unreadable.clone()), ..NoRoom::default() });
     }
-    let mut refusals = BTreeMap::new();
+    let mut refusals: BTreeMap<Refusal, Vec<String>> = BTreeMap::new();
     let mut fitting: Vec<usize> = Vec::new();
     for (index, node) in nodes.iter().enumerate() {
         match refusal(request, node) {
-            Some(refusal) => *refusals.entry(refusal).or_insert(0) += 1,
+            Some(refusal) => refusals.entry(refusal).or_default().push(node.name.clone()),
             None => fitting.push(index),
         }
     }
@@ -71,8 +72,8 @@ fn refusal(request: &Request<'_>, node: &NodeView) -> Option<Refusal> {
     if let Err(closed) = node.offer {
         return Some(Refusal::Closed(closed));
     }
-    if request.not_on == Some(node.name.as_str()) {
-        return Some(Refusal::HandedBack);
+    if let Some((_, reason)) = request.not_on.filter(|(name, _)| *name == node.name) {
+        return Some(Refusal::HandedBack(reason.to_owned()));
     }
     if !allows(needs, &node.name, &node.labels) {
         return Some(Refusal::NotSelected);
@@ -102,33 +103,53 @@ fn refusal(request: &Request<'_>, node: &NodeView) -> Option<Refusal> {
     taken.map(|(number, protocol)| Refusal::PortTaken(*number, *protocol))
 }
 
-impl fmt::Display for Refusal {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Closed(closed) => formatter.write_str(match closed {
-                Closed::NoNode => "without a Node object",
-                Closed::Silent => "with a silent agent",
-                Closed::Unknown => "just started",
-                Closed::OldAgent => "with too old an agent",
-                Closed::Cordoned | Closed::Phase(NodePhase::Cordoned) => "cordoned",
-                Closed::Phase(NodePhase::Starting) => "starting",
-                Closed::Phase(NodePhase::Draining) => "draining",
-                Closed::Phase(NodePhase::Drained) => "drained",
-                Closed::Phase(NodePhase::Gone) => "gone",
-                Closed::Phase(NodePhase::Active) => "closed",
-            }),
-            Self::HandedBack => formatter.write_str("handed it back"),
-            Self::NotSelected => formatter.write_str("not selected by the template"),
-            Self::Taint(taint) => write!(formatter, "taint {taint}"),
-            Self::Cpu => formatter.write_str("not enough cpu"),
-            Self::Memory => formatter.write_str("not enough memory"),
-            Self::Pods => formatter.write_str("no room for another pod"),
-            Self::NoPortIn(range) => write!(formatter, "no free port in range {range}"),
-            Self::NoRange(range) => write!(formatter, "no port range {range}"),
-            Self::PortTaken(number, protocol) => {
-                write!(formatter, "host port {number}/{} taken", protocol.as_str())
-            }
+/// Names that a sentence lists.
+const NAMES: usize = 5;
+
+/// Names in one phrase.
+pub(super) fn list(names: &[impl AsRef<str>]) -> String {
+    let shown: Vec<&str> = names.iter().take(NAMES).map(AsRef::as_ref).collect();
+    match (shown.as_slice(), names.len() - shown.len()) {
+        ([], _) => "no node".to_owned(),
+        ([one], _) => (*one).to_owned(),
+        ([first @ .., last], 0) => format!("{} and {last}", first.join(", ")),
+        (shown, more) => format!("{} and {more} more", shown.join(", ")),
+    }
+}
+
+/// One reason, with its nodes.
+fn told(refusal: &Refusal, nodes: &[String]) -> String {
+    let count = nodes.len();
+    let plural = if count == 1 { "node" } else { "nodes" };
+    match refusal {
+        Refusal::Closed(closed) => format!("{count} {plural} {}", word(*closed)),
+        // Which nodes it is about is what somebody has to know who chose the port.
+        Refusal::PortTaken(number, protocol) => {
+            format!("port {number}/{} is taken on {}", protocol.as_str(), list(nodes))
         }
+        Refusal::HandedBack(reason) => format!("{} said: {reason}", list(nodes)),
+        Refusal::NotSelected => format!("{count} not selected by the template"),
+        Refusal::Taint(taint) => format!("{count} taint {taint}"),
+        Refusal::Cpu => format!("{count} not enough cpu"),
+        Refusal::Memory => format!("{count} not enough memory"),
+        Refusal::Pods => format!("{count} no room for another pod"),
+        Refusal::NoPortIn(range) => format!("{count} no free port in range {range}"),
+        Refusal::NoRange(range) => format!("{count} no port range {range}"),
+    }
+}
+
+fn word(closed: Closed) -> &'static str {
+    match closed {
+        Closed::NoNode => "without a Node object",
+        Closed::Silent => "with a silent agent",
+        Closed::Unknown => "just started",
+        Closed::OldAgent => "with too old an agent",
+        Closed::Cordoned | Closed::Phase(NodePhase::Cordoned) => "cordoned",
+        Closed::Phase(NodePhase::Starting) => "starting",
+        Closed::Phase(NodePhase::Draining) => "draining",
+        Closed::Phase(NodePhase::Drained) => "drained",
+        Closed::Phase(NodePhase::Gone) => "gone",
+        Closed::Phase(NodePhase::Active) => "closed",
     }
 }
 
@@ -142,12 +163,11 @@ impl fmt::Display for NoRoom {
         }
         let mut reasons: Vec<_> = self.refusals.iter().collect();
         // Most nodes first.
-        reasons.sort_by(|(one, ones), (other, others)| others.cmp(ones).then_with(|| one.cmp(other)));
-        for (index, (refusal, count)) in reasons.into_iter().enumerate() {
-            let comma = if index == 0 { "" } else { ", " };
-            write!(formatter, "{comma}{count} {refusal}")?;
-        }
-        Ok(())
+        reasons.sort_by(|(one, ones), (other, others)| {
+            others.len().cmp(&ones.len()).then_with(|| one.cmp(other))
+        });
+        let told: Vec<_> = reasons.into_iter().map(|(refusal, nodes)| told(refusal, nodes)).collect();
+        formatter.write_str(&told.join(", "))
     }
 }
 
@@ -175,7 +195,7 @@ mod tests {
         assert_eq!(chosen(&packed(&needs), &nodes), Ok("b"));
         let spread = Request { scheduling: Scheduling::Distributed, ..packed(&needs) };
         assert_eq!(chosen(&spread, &nodes), Ok("a"));
-        let again = Request { not_on: Some("b"), ..packed(&needs) };
+        let again = Request { not_on: Some(("b", "no room")), ..packed(&needs) };
         assert_eq!(chosen(&again, &nodes), Ok("c"));
     }
 
@@ -203,10 +223,29 @@ mod tests {
         let nodes = [full("a"), full("b"), tainted, taken, busy, draining];
         assert_eq!(
             chosen(&packed(&needs), &nodes).unwrap_err(),
-            "2 no free port in range default, 1 draining, 1 taint dedicated=x, 1 not enough cpu, \
-             1 host port 7000/TCP taken"
+            "2 no free port in range default, 1 node draining, 1 taint dedicated=x, 1 not enough cpu, \
+             port 7000/TCP is taken on s"
         );
         assert_eq!(chosen(&packed(&needs), &[]).unwrap_err(), "no node has an agent");
+    }
+
+    #[test]
+    fn a_port_that_is_taken_everywhere_is_said_by_name() {
+        let needs = Needs { static_ports: vec![(7777, PortProtocol::Udp)], ..Needs::default() };
+        let taken = |name| NodeView { taken_ports: [(7777, PortProtocol::Udp)].into(), ..view(name, 0) };
+        let nodes = [taken("node-a"), taken("node-b"), view("node-c", 0)];
+        assert_eq!(
+            chosen(&packed(&needs), &nodes[..2]).unwrap_err(),
+            "port 7777/UDP is taken on node-a and node-b"
+        );
+        let back = Request { not_on: Some(("node-c", "port 7777/UDP is in use")), ..packed(&needs) };
+        assert_eq!(
+            chosen(&back, &nodes).unwrap_err(),
+            "port 7777/UDP is taken on node-a and node-b, node-c said: port 7777/UDP is in use"
+        );
+        let many: Vec<_> = (0..8).map(|index| format!("n{index}")).collect();
+        assert_eq!(list(&many), "n0, n1, n2, n3, n4 and 3 more");
+        assert_eq!(list(&many[..3]), "n0, n1 and n2");
     }
 
     #[test]

@@ -1,28 +1,31 @@
 //! The task that takes on, places and lets go of servers that have no agent.
 
-use std::collections::HashSet;
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use berth_api::conditions::{ConditionKind, Trouble};
 use berth_api::events::EventReason;
 use berth_api::game_server::GameServer;
 use berth_api::lifecycle::State;
 use berth_api::names;
 use berth_runtime::CancellationToken;
-use berth_runtime::clock::Instant;
+use berth_runtime::clock::{self, Instant};
 use berth_runtime::error::chain;
 use berth_runtime::kube_client::Class;
 use serde_json::{Value, json};
 use tracing::{debug, info, warn};
 
-use super::birth::{Birth, adoption, development, hand_over};
+use super::birth::{Birth, adoption, development, hand_over, no_node};
 use super::decide::{Step, decide};
-use super::gone::{has_pod, without_finalizers};
+use super::memory::Memory;
 use super::nodes::views;
 use super::place::{NoRoom, Request, place};
 use super::{Needs, PlacementMetrics};
 use crate::announce::{Announcement, Announcer, Speaker};
+use crate::eviction::{Guard, pod_labels, several};
+use crate::fencing::{FencingMetrics, Site};
+use crate::namespaces::Gate;
 use crate::queue::Outcome;
 use crate::stores::{InFlight, Key, Server, Stores, World};
 use crate::writes::{WriteError, Writer, under_version};
@@ -30,7 +33,7 @@ use crate::writes::{WriteError, Writer, under_version};
 /// Servers worked on at the same time.
 const PARALLEL: usize = 16;
 /// How often to look whether the pod of a server without a node is gone at last.
-const POD_LOOK: Duration = Duration::from_secs(5);
+pub(super) const POD_LOOK: Duration = Duration::from_secs(5);
 
 /// Takes on, places and lets go.
 pub(crate) struct PlacementReconciler {
@@ -38,8 +41,11 @@ pub(crate) struct PlacementReconciler {
     pub(crate) writer: Writer,
     pub(crate) announcer: Announcer,
     pub(crate) metrics: PlacementMetrics,
-    /// UIDs of the servers of which was said that no node fits; held for one look or one change.
-    said: Mutex<HashSet<String>>,
+    pub(crate) fencing: FencingMetrics,
+    pub(crate) guard: Guard,
+    pub(crate) gate: Gate,
+    /// Held for one look or one change.
+    pub(crate) memory: Mutex<Memory>,
 }
 
 /// Where a server may go.
@@ -51,15 +57,6 @@ enum Found {
 }
 
 impl PlacementReconciler {
-    pub(crate) fn new(
-        stores: Arc<Stores>,
-        writer: Writer,
-        announcer: Announcer,
-        metrics: PlacementMetrics,
-    ) -> Self {
-        Self { stores, writer, announcer, metrics, said: Mutex::new(HashSet::new()) }
-    }
-
     /// Works until `stop`.
     pub(crate) async fn run(self, stop: CancellationToken) -> Result<(), Infallible> {
         let this = &self;
@@ -70,7 +67,7 @@ impl PlacementReconciler {
     async fn turn(&self, key: Key) -> Outcome {
         let outcome = match self.try_turn(&key).await {
             Ok(outcome) => {
-                self.metrics.last_turn.set(berth_runtime::clock::now().as_second());
+                self.metrics.last_turn.set(clock::now().as_second());
                 outcome
             }
             Err(error) if matches!(error.class(), Some(Class::Conflict | Class::NotFound)) => {
@@ -81,6 +78,7 @@ impl PlacementReconciler {
             Err(error) => {
                 self.metrics.failed_turns.inc();
                 warn!(game_server = %key, error = %chain(&error), "turn failed");
+                self.explain(&key, &error).await;
                 Outcome::Failed
             }
         };
@@ -91,29 +89,47 @@ impl PlacementReconciler {
 
     async fn try_turn(&self, key: &Key) -> Result<Outcome, WriteError> {
         let seen = self.stores.read(|world| {
-            let server = world.servers.get(key)?;
-            let has_node = server.node.as_ref().is_some_and(|node| world.cluster.nodes.contains_key(node));
-            Some((Arc::clone(server), has_node))
+            let server = Arc::clone(world.servers.get(key)?);
+            let site = Site::of(&server, world);
+            Some((server, site))
         });
-        let Some((server, has_node)) = seen else { return Ok(Outcome::Done) };
-        if !server.is_waiting() {
-            self.forget(&server.uid);
+        let Some((server, site)) = seen else {
+            self.memory().forget(key);
+            return Ok(Outcome::Done);
+        };
+        if !matches!(server.state, None | Some(State::PortAllocation | State::Creating)) {
+            self.memory().forget(key);
         }
-        match decide(&server, has_node) {
+        match decide(&server, site) {
             Step::Leave => Ok(Outcome::Done),
             Step::Adopt => self.adopt(&server).await,
-            Step::Place { not_on } => self.place(&server, not_on.as_deref()).await,
+            Step::Place { returned: None } => self.place(&server, None, false).await,
+            Step::Place { returned: Some(returned) } => {
+                self.memory().note_returned(&server, &returned);
+                self.place(&server, Some((&returned.node, &returned.reason)), false).await
+            }
             Step::MakeReady => self.make_ready(&server).await,
-            Step::GiveUp { has_set, reason } => self.give_up(&server, has_set, &reason).await,
+            Step::GiveUp { has_set, returned } => {
+                self.memory().note_returned(&server, &returned);
+                let told = self.memory().told_by_nodes(&server);
+                let reason = format!("handed back {} times: {told}", returned.times);
+                self.give_up(&server, has_set, &reason).await
+            }
+            Step::TakeBack { has_set } => self.take_back(&server, has_set).await,
+            Step::Lose => self.lose(&server).await,
+            Step::LetSurplusGo => self.let_surplus_go(&server).await,
+            Step::Keep => self.keep(&server).await,
+            Step::Fail(death) => self.fail(&server, death).await,
             Step::Delete => {
                 self.writer.delete::<GameServer>(key, &server.uid).await?;
                 Ok(Outcome::Done)
             }
-            Step::LetGo { is_podless } => self.let_go(&server, is_podless).await,
+            Step::LetGo(remains) => self.let_go(&server, remains).await,
         }
     }
 
     async fn adopt(&self, server: &Server) -> Result<Outcome, WriteError> {
+        self.guard.ensure(&server.key.namespace).await?;
         // The small form lacks the spec; and what is written must rest on what is there now.
         let read = self.writer.get::<GameServer>(&server.key).await?;
         let Some(object) = read.filter(|object| object.metadata.uid.as_deref() == Some(&server.uid)) else {
@@ -122,31 +138,42 @@ impl PlacementReconciler {
         if object.node_name().is_some() || object.is_being_deleted() {
             return Ok(Outcome::Done);
         }
+        let now = clock::now();
         if object.dev_address().is_some() {
-            self.change(&server.key, &adoption(&object, None)).await?;
+            self.change(&server.key, &adoption(&object, None, None, now)).await?;
             self.metrics.adopted.inc();
             return Ok(Outcome::Done);
         }
-        let (birth, no_room) = match self.find(server, &Needs::of(&object.spec), None) {
+        let (birth, trouble) = match self.find(server, &Needs::of(&object.spec), None) {
             Found::On(birth) => (Some(birth), None),
-            Found::Nowhere(no_room) => (None, Some(no_room)),
+            Found::Nowhere(no_room) => (None, Some(told(&no_room))),
             Found::Later(wait) => return Ok(Outcome::After(wait)),
         };
-        let changed = self.change(&server.key, &adoption(&object, birth.as_ref())).await;
+        let changed =
+            self.change(&server.key, &adoption(&object, birth.as_ref(), trouble.as_ref(), now)).await;
         self.stores.change(|world, _| world.end(&server.key));
         changed?;
         self.metrics.adopted.inc();
         info!(game_server = %server.key, node = birth.map(|birth| birth.node), "adopted");
-        if let Some(no_room) = no_room {
-            self.say_no_room(server, &no_room);
+        if let Some(trouble) = trouble {
+            self.metrics.refused.inc();
+            self.tell_no_room(server, &trouble);
         }
+        self.tell_several_budgets(server, &object);
         Ok(Outcome::Done)
     }
 
-    async fn place(&self, server: &Server, not_on: Option<&str>) -> Result<Outcome, WriteError> {
+    /// Hands a server to a node; where none fits it waits, and `leaves` the one that it was handed to.
+    pub(super) async fn place(
+        &self,
+        server: &Server,
+        not_on: Option<(&str, &str)>,
+        leaves: bool,
+    ) -> Result<Outcome, WriteError> {
+        self.guard.ensure(&server.key.namespace).await?;
         match self.find(server, &server.needs, not_on) {
             Found::On(birth) => {
-                let changed = self.change(&server.key, &hand_over(&server.resource_version, &birth)).await;
+                let changed = self.change(&server.key, &hand_over(server, &birth, clock::now())).await;
                 self.stores.change(|world, _| world.end(&server.key));
                 changed?;
                 self.metrics.placed.inc();
@@ -155,15 +182,35 @@ impl PlacementReconciler {
             }
             Found::Nowhere(no_room) => {
                 self.metrics.refused.inc();
-                self.say_no_room(server, &no_room);
-                Ok(Outcome::Done)
+                self.wait_for_room(server, &told(&no_room), leaves).await
             }
             Found::Later(wait) => Ok(Outcome::After(wait)),
         }
     }
 
+    /// Says why a server waits, where it does not say so already, and not with every node that changes.
+    async fn wait_for_room(
+        &self,
+        server: &Server,
+        trouble: &Trouble,
+        leaves: bool,
+    ) -> Result<Outcome, WriteError> {
+        let known = server.trouble(ConditionKind::Placed);
+        if !leaves && known.is_some_and(|known| known.message == trouble.message) {
+            return Ok(Outcome::Done);
+        }
+        if !leaves && let Some(wait) = self.memory().wait(server, Instant::now()) {
+            return Ok(Outcome::After(wait));
+        }
+        self.change(&server.key, &no_node(server, trouble, leaves, clock::now())).await?;
+        if known.is_none() {
+            self.tell_no_room(server, trouble);
+        }
+        Ok(Outcome::Done)
+    }
+
     /// Chooses a node and counts the server there at once.
-    fn find(&self, server: &Server, needs: &Needs, not_on: Option<&str>) -> Found {
+    fn find(&self, server: &Server, needs: &Needs, not_on: Option<(&str, &str)>) -> Found {
         let request = Request { needs, scheduling: server.scheduling, not_on };
         self.stores.change(|world: &mut World, now: Instant| {
             let nodes = views(world, now);
@@ -205,7 +252,7 @@ impl PlacementReconciler {
         let (state, errored_at) = if has_set {
             (State::Shutdown, None)
         } else {
-            let now = berth_runtime::clock::now();
+            let now = clock::now();
             (State::Error, Some(now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()))
         };
         let mut annotations = serde_json::Map::new();
@@ -221,17 +268,7 @@ impl PlacementReconciler {
         Ok(Outcome::Done)
     }
 
-    async fn let_go(&self, server: &Server, is_podless: bool) -> Result<Outcome, WriteError> {
-        if !is_podless && has_pod(&self.writer, server).await? {
-            return Ok(Outcome::After(POD_LOOK));
-        }
-        self.change(&server.key, &without_finalizers(server)).await?;
-        self.metrics.let_go.inc();
-        debug!(game_server = %server.key, "let go");
-        Ok(Outcome::Done)
-    }
-
-    async fn change(&self, key: &Key, change: &Value) -> Result<(), WriteError> {
+    pub(super) async fn change(&self, key: &Key, change: &Value) -> Result<(), WriteError> {
         let object = self.writer.patch::<GameServer>(key, change).await?;
         // The last finalizer gone, the answer shows an object that is no more.
         let is_gone = object.metadata.deletion_timestamp.is_some()
@@ -242,21 +279,45 @@ impl PlacementReconciler {
         Ok(())
     }
 
-    fn say_no_room(&self, server: &Server, no_room: &NoRoom) {
-        let is_new = self.said.lock().unwrap_or_else(PoisonError::into_inner).insert(server.uid.clone());
-        if is_new {
-            let reason = no_room.to_string();
-            info!(game_server = %server.key, reason, "no node fits");
-            self.say(server, EventReason::NoRoom, format!("no node fits: {reason}"));
+    fn tell_no_room(&self, server: &Server, trouble: &Trouble) {
+        info!(game_server = %server.key, reason = trouble.message, "no node fits");
+        self.say(server, EventReason::NoRoom, trouble.message.clone());
+    }
+
+    /// Its pods would be matched by more than one budget. Servers of a set are told of there.
+    fn tell_several_budgets(&self, server: &Server, object: &GameServer) {
+        let labels = pod_labels(&object.spec);
+        let named = self.stores.read(|world| {
+            let budgets = world.budgets.within(&server.key.namespace).map(|budget| &**budget);
+            several(&labels, budgets).map(|names| names.join(", "))
+        });
+        if let Some(named) = named {
+            let message =
+                format!("several disruption budgets match its pod, so no eviction can be decided: {named}");
+            self.say(server, EventReason::SeveralDisruptionBudgets, message);
         }
     }
 
-    fn forget(&self, uid: &str) {
-        self.said.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
+    /// Tells, once, where games were not let into the server's namespace.
+    async fn explain(&self, key: &Key, error: &WriteError) {
+        let Some(trouble) = self.gate.explain(error, &key.namespace).await else { return };
+        let server = self.stores.read(|world| world.servers.get(key).cloned());
+        if let Some(server) = server.filter(|server| self.memory().tells_forbidden(server)) {
+            self.say(&server, EventReason::NamespaceNotEnabled, trouble.message);
+        }
     }
 
-    fn say(&self, server: &Server, reason: EventReason, message: String) {
+    fn memory(&self) -> MutexGuard<'_, Memory> {
+        // Nothing panics while it is held.
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn say(&self, server: &Server, reason: EventReason, message: String) {
         let about = server.reference();
         self.announcer.say(Announcement { about, speaker: Speaker::Placement, reason, message });
     }
+}
+
+fn told(no_room: &NoRoom) -> Trouble {
+    Trouble { reason: "NoRoom", message: format!("no node fits: {no_room}") }
 }

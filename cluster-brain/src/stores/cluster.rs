@@ -6,11 +6,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use crate::fencing::{Sight, Standing};
 use berth_api::game_node::GameNodeStatus;
 use berth_api::node_lease::{self, Holder};
 use berth_runtime::clock::Instant;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Node, Taint};
+use k8s_openapi::api::core::v1::{Node, NodeCondition, Taint};
 
 /// What decisions need of a Node.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -19,16 +20,25 @@ pub(crate) struct NodeRecord {
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) taints: Vec<Taint>,
     pub(crate) is_cordoned: bool,
+    /// Kernel boot, as kubelet says.
+    pub(crate) boot_id: String,
+    /// The control plane has not heard of its kubelet for a while.
+    pub(crate) is_kubelet_silent: bool,
 }
 
 impl NodeRecord {
     pub(crate) fn read(node: &Node) -> Self {
         let spec = node.spec.clone().unwrap_or_default();
+        let status = node.status.clone().unwrap_or_default();
+        let is_unknown =
+            |condition: &NodeCondition| condition.type_ == "Ready" && condition.status == "Unknown";
         Self {
             uid: node.metadata.uid.clone().unwrap_or_default(),
             labels: node.metadata.labels.clone().unwrap_or_default(),
             taints: spec.taints.unwrap_or_default(),
             is_cordoned: spec.unschedulable.unwrap_or(false),
+            boot_id: status.node_info.map(|info| info.boot_id).unwrap_or_default(),
+            is_kubelet_silent: status.conditions.iter().flatten().any(is_unknown),
         }
     }
 }
@@ -72,12 +82,26 @@ fn what_counts(said: &GameNodeStatus) -> impl PartialEq + use<> {
     (said.phase, identity, said.allocatable, said.others, ports)
 }
 
+/// Since when, without a gap, we would have heard of a renewal.
+#[derive(Debug, Default)]
+struct Hearing {
+    /// The longest silence of a watch that lives: our own renewals come through it.
+    gap: Option<Duration>,
+    /// We lead since then, and so judge.
+    term: Option<Instant>,
+    since: Option<Instant>,
+    last: Option<Instant>,
+}
+
 /// Every node of the cluster.
 #[derive(Debug, Default)]
 pub(crate) struct Cluster {
     pub(crate) nodes: BTreeMap<String, NodeRecord>,
     pub(crate) game_nodes: BTreeMap<String, GameNodeStatus>,
     pub(crate) leases: BTreeMap<String, LeaseRecord>,
+    /// How each node stands, as was last judged; nothing while nobody may judge.
+    pub(crate) standings: BTreeMap<String, Standing>,
+    hearing: Hearing,
     /// When the leases were last listed in full.
     leases_listed: Option<Instant>,
     listing: BTreeMap<&'static str, BTreeSet<String>>,
@@ -136,8 +160,68 @@ impl Cluster {
         is_live && !was_live
     }
 
+    /// The longest silence of a watch that lives.
+    pub(crate) fn expect_leases_every(&mut self, gap: Duration) {
+        self.hearing.gap = Some(gap);
+    }
+
+    /// The watch of the leases has shown something.
+    pub(crate) fn hear(&mut self, now: Instant) {
+        let gap = self.hearing.gap.unwrap_or(node_lease::RENEWAL);
+        if self.hearing.last.is_none_or(|last| now.saturating_duration_since(last) > gap) {
+            self.hearing.since = Some(now);
+        }
+        self.hearing.last = Some(now);
+    }
+
+    /// We lead from now on.
+    pub(crate) fn begin_term(&mut self, now: Instant) {
+        self.hearing.term = Some(now);
+    }
+
+    /// We do not lead any more.
+    pub(crate) fn end_term(&mut self) {
+        self.hearing.term = None;
+        self.standings.clear();
+    }
+
+    /// How a node stands.
+    pub(crate) fn standing(&self, node: &str) -> Standing {
+        self.standings.get(node).copied().unwrap_or(Standing::Unsure)
+    }
+
+    /// What is seen of the nodes that have a lease, and of `others`; `None` while we would not hear of a renewal, or have
+    /// no say.
+    pub(crate) fn sights<'a>(
+        &'a self,
+        others: impl Iterator<Item = &'a str>,
+        now: Instant,
+    ) -> Option<BTreeMap<String, Sight>> {
+        let Hearing { gap, term, since, last } = &self.hearing;
+        let is_deaf = now.saturating_duration_since((*last)?) > gap.unwrap_or(node_lease::RENEWAL);
+        let begun = (*since)?.max((*term)?);
+        if is_deaf {
+            return None;
+        }
+        let sight = |name: &str| {
+            let lease = self.leases.get(name);
+            let heard = lease.and_then(|lease| lease.seen).map_or(begun, |seen| seen.max(begun));
+            let node = self.nodes.get(name);
+            Sight {
+                unheard: now.saturating_duration_since(heard),
+                duration: lease.map_or(node_lease::DURATION, |lease| lease.duration),
+                is_live: lease.is_some_and(|lease| lease.is_live(now)),
+                has_node: node.is_some(),
+                is_kubelet_silent: node.is_some_and(|node| node.is_kubelet_silent),
+            }
+        };
+        let names = self.leases.keys().map(String::as_str).chain(others);
+        Some(names.map(|name| (name.to_owned(), sight(name))).collect())
+    }
+
     /// The leases have been listed in full.
     pub(crate) fn note_leases_listed(&mut self, now: Instant) {
+        self.hear(now);
         self.leases_listed = Some(now);
     }
 

@@ -78,6 +78,11 @@ impl World {
         )
     }
 
+    /// Whether a namespace has game servers.
+    pub(crate) fn has_servers(&self, namespace: &str) -> bool {
+        self.servers.within(namespace).next().is_some()
+    }
+
     /// The keys of the servers that a node has.
     pub(crate) fn keys_on(&self, node: &str) -> Vec<Key> {
         self.by_node.get(node).into_iter().flatten().cloned().collect()

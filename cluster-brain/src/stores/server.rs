@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use berth_api::conditions::{self, Condition, ConditionKind};
 use berth_api::game_server::{GameServer, PortPolicy, PortProtocol, Scheduling, split_both_protocols};
 use berth_api::lifecycle::State;
 use berth_api::names;
@@ -32,6 +33,8 @@ pub(crate) struct Server {
     /// Name of that set.
     pub(crate) set_name: Option<String>,
     pub(crate) state: Option<State>,
+    /// It was Ready once; of one that is met later in its life, that is taken for granted.
+    pub(crate) was_ready: bool,
     pub(crate) node: Option<String>,
     pub(crate) created: Timestamp,
     /// It has a deletion timestamp.
@@ -46,6 +49,8 @@ pub(crate) struct Server {
     pub(crate) players: Option<Amount>,
     pub(crate) scheduling: Scheduling,
     pub(crate) needs: Arc<Needs>,
+    /// What is not, or was not, as it should be.
+    pub(crate) conditions: Vec<Condition>,
     /// Host ports it has, or will have because its author chose them.
     pub(crate) host_ports: Vec<(u16, PortProtocol)>,
 }
@@ -83,6 +88,14 @@ impl Server {
                 same.map_or_else(|| Arc::new(fresh), |known| Arc::clone(&known.needs))
             }
         };
+        let state = object.state();
+        let is_young = state.is_none_or(State::is_before_ready);
+        let was_ready = match known.filter(|known| known.uid == uid) {
+            Some(known) => {
+                known.was_ready || matches!(state, Some(State::Ready | State::Allocated | State::Reserved))
+            }
+            None => !is_young,
+        };
         let mut annotations = metadata.annotations.clone().unwrap_or_default();
         annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
         let counters = status.counters.iter().flatten().map(|(name, counter)| {
@@ -103,7 +116,8 @@ impl Server {
             resource_version: metadata.resource_version.clone().unwrap_or_default(),
             set: owner.map(|owner| owner.uid.clone()),
             set_name: owner.map(|owner| owner.name.clone()),
-            state: object.state(),
+            state,
+            was_ready,
             node: object.node_name().map(str::to_owned),
             created: metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0),
             is_ending: metadata.deletion_timestamp.is_some(),
@@ -118,6 +132,7 @@ impl Server {
                 .map(|players| Amount { count: players.count, capacity: players.capacity }),
             scheduling: object.spec.scheduling(),
             needs,
+            conditions: status.conditions.unwrap_or_default(),
             host_ports: host_ports(object),
         }
     }
@@ -130,6 +145,39 @@ impl Server {
     /// A session is on it, or set aside.
     pub(crate) fn is_protected(&self) -> bool {
         self.state.is_some_and(State::is_protected)
+    }
+
+    /// Given up with its node, for which nobody acted; another is there in its place. A session makes it count again.
+    pub(crate) fn is_lost(&self) -> bool {
+        let is_open = matches!(
+            self.state,
+            Some(State::Starting | State::Scheduled | State::RequestReady | State::Ready)
+        );
+        is_open && !self.is_ending && self.annotations.contains_key(names::LOST_ANNOTATION)
+    }
+
+    /// How it failed, where it did before it was ever Ready; what was not wanted any more did not fail.
+    pub(crate) fn failed_start(&self) -> Option<String> {
+        let reason = self.annotations.get(names::REASON_ANNOTATION);
+        match self.state.filter(|_| !self.was_ready)? {
+            state @ (State::Unhealthy | State::Error) => {
+                Some(reason.map_or_else(|| state.to_string(), |reason| format!("{state}, {reason}")))
+            }
+            State::Shutdown => reason.cloned(),
+            State::PortAllocation
+            | State::Creating
+            | State::Starting
+            | State::Scheduled
+            | State::RequestReady
+            | State::Ready
+            | State::Allocated
+            | State::Reserved => None,
+        }
+    }
+
+    /// What was said of it under one kind of condition.
+    pub(crate) fn trouble(&self, kind: ConditionKind) -> Option<&Condition> {
+        conditions::trouble(&self.conditions, kind)
     }
 
     /// It belongs to the brain alone: no pod, an address that its author gave.

@@ -16,6 +16,7 @@ use berth_runtime::tasks::TaskGroup;
 use futures::StreamExt;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::runtime::watcher::{Config, Event};
 use kube::{Api, Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
@@ -39,11 +40,12 @@ pub(crate) fn watch_cluster(
     start(group, Api::namespaced(client.clone(), SYSTEM_NAMESPACE), stores, Leases { lease_changed });
 }
 
-/// Starts the watches of Fleets, sets and servers, for the time of one leadership.
+/// Starts the watches of Fleets, sets, servers and disruption budgets, for the time of one leadership.
 pub(crate) fn watch_objects(group: &TaskGroup, client: &Client, stores: &Arc<Stores>) {
     start(group, Api::all(client.clone()), stores, Fleets);
     start(group, Api::all(client.clone()), stores, Sets);
     start(group, Api::all(client.clone()), stores, Servers);
+    start(group, Api::all(client.clone()), stores, Budgets);
 }
 
 /// What a watch does to the picture.
@@ -204,6 +206,36 @@ impl Feed for Servers {
     }
 }
 
+struct Budgets;
+
+impl Feed for Budgets {
+    type Object = PodDisruptionBudget;
+    const KIND: Kind = Kind::DisruptionBudget;
+
+    fn begin(&self, world: &mut World) {
+        world.budgets.begin_list();
+    }
+    fn apply(&self, world: &mut World, mut budget: PodDisruptionBudget, _: bool, _: Instant) {
+        budget.metadata.managed_fields = None;
+        // It changes with every pod, and is no news to us.
+        budget.status = None;
+        let change = world.budgets.seen(budget);
+        world.note_budget(change);
+    }
+    fn unread(&self, world: &mut World, object: &Undecodable) {
+        world.budgets.seen_unread(&key_of(object));
+    }
+    fn delete(&self, world: &mut World, key: &Key, uid: Option<&str>) {
+        let change = world.budgets.gone(key, uid);
+        world.note_budget(change);
+    }
+    fn end(&self, world: &mut World, _: Instant) {
+        for change in world.budgets.end_list() {
+            world.note_budget(Some(change));
+        }
+    }
+}
+
 struct Nodes;
 
 impl Feed for Nodes {
@@ -283,6 +315,9 @@ impl Feed for Leases {
     }
     fn apply(&self, world: &mut World, lease: Lease, is_listed: bool, now: Instant) {
         let name = lease.name_any();
+        if !is_listed {
+            world.cluster.hear(now);
+        }
         if name == BRAIN_LEASE {
             self.lease_changed.notify_one();
             return;

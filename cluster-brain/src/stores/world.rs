@@ -2,18 +2,24 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
+use berth_api::conditions::Trouble;
 use berth_api::fleet::Fleet;
 use berth_api::game_node::Room;
 use berth_api::game_server::GameServer;
 use berth_api::game_server_set::GameServerSet;
 use berth_api::names::FLEET_LABEL;
+use berth_runtime::clock::Instant;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::ObjectMeta;
 
 use super::cluster::Cluster;
 use super::server::Server;
 use super::shelf::{Change, Kept, Shelf};
 use super::{Key, Wake};
+use crate::fencing::Sight;
+use crate::game_server_set::Strain;
 use crate::placement::Needs;
 
 impl Kept for Fleet {
@@ -29,6 +35,18 @@ impl Kept for Fleet {
 }
 
 impl Kept for GameServerSet {
+    fn key(&self) -> Key {
+        Key::of(&self.metadata)
+    }
+    fn uid(&self) -> &str {
+        self.metadata.uid.as_deref().unwrap_or_default()
+    }
+    fn resource_version(&self) -> &str {
+        self.metadata.resource_version.as_deref().unwrap_or_default()
+    }
+}
+
+impl Kept for PodDisruptionBudget {
     fn key(&self) -> Key {
         Key::of(&self.metadata)
     }
@@ -61,20 +79,32 @@ pub(crate) struct World {
     pub(crate) fleets: Shelf<Fleet>,
     pub(crate) sets: Shelf<GameServerSet>,
     pub(crate) servers: Shelf<Server>,
+    pub(crate) budgets: Shelf<PodDisruptionBudget>,
     /// By the server's key, until a watch or an answer shows what became of it.
     pub(super) in_flight: BTreeMap<Key, InFlight>,
     pub(super) by_set: HashMap<String, BTreeSet<Key>>,
     pub(super) by_node: BTreeMap<String, BTreeSet<Key>>,
     pub(super) waiting: BTreeSet<Key>,
+    /// How the new servers of sets fare, by the set's UID.
+    strains: HashMap<String, Strain>,
     wakes: Vec<Wake>,
 }
 
 impl World {
-    pub(crate) fn new(reserve: Room) -> Self {
-        Self { reserve, ..Self::default() }
+    /// An empty picture. `lease_gap`: the longest time without an event of a watch of leases that lives.
+    pub(crate) fn new(reserve: Room, lease_gap: Duration) -> Self {
+        let mut world = Self { reserve, ..Self::default() };
+        world.cluster.expect_leases_every(lease_gap);
+        world
     }
 
-    pub(super) fn take_wakes(&mut self) -> Vec<Wake> {
+    /// What is seen of the nodes that matter; `None` while nobody may judge them.
+    pub(crate) fn sights(&self, now: Instant) -> Option<BTreeMap<String, Sight>> {
+        let is_own = |node: &&String| !self.cluster.leases.contains_key(*node);
+        self.cluster.sights(self.by_node.keys().filter(is_own).map(String::as_str), now)
+    }
+
+    pub(crate) fn take_wakes(&mut self) -> Vec<Wake> {
         std::mem::take(&mut self.wakes)
     }
 
@@ -131,11 +161,50 @@ impl World {
             // Nobody is left to want what is still on its way; what arrives goes with the set.
             let uid = set.uid().to_owned();
             self.in_flight.retain(|_, flight| flight.set.as_deref() != Some(&uid));
+            self.strains.remove(&uid);
         }
+    }
+
+    /// Whether the set's new servers come up.
+    fn note_strain(&mut self, change: &Change<Server>) {
+        let (Some(before), Some(after)) = (&change.before, &change.after) else { return };
+        let Some(set) = after.set.as_ref().filter(|_| before.uid == after.uid) else { return };
+        if after.was_ready && !before.was_ready {
+            self.strains.remove(set);
+        } else if let Some(reason) = after.failed_start().filter(|_| before.failed_start().is_none()) {
+            self.strains.entry(set.clone()).or_default().note_failure(&reason);
+        }
+    }
+
+    /// How long the next servers of a set wait, and what is to be said of that.
+    pub(crate) fn strain(&mut self, set: &str, now: Instant) -> (Option<Duration>, Option<Trouble>) {
+        let Some(strain) = self.strains.get_mut(set) else { return (None, None) };
+        (strain.wait(now), strain.trouble())
+    }
+
+    pub(crate) fn note_budget(&mut self, change: Option<Change<PodDisruptionBudget>>) {
+        let Some(change) = change else { return };
+        let spec = |budget: &Option<Arc<PodDisruptionBudget>>| {
+            budget.as_ref().map(|budget| (budget.spec.clone(), budget.metadata.deletion_timestamp.is_some()))
+        };
+        if spec(&change.before) == spec(&change.after) {
+            return;
+        }
+        let Some(one) = change.after.as_ref().or(change.before.as_ref()) else { return };
+        let namespace = one.metadata.namespace.clone().unwrap_or_default();
+        let sets: Vec<Key> = self.sets.within(&namespace).map(|set| set.key()).collect();
+        for set in sets {
+            self.wake(Wake::SetSoon(set));
+        }
+        self.wake(Wake::Namespace(namespace));
     }
 
     pub(crate) fn note_server(&mut self, change: Option<Change<Server>>) {
         let Some(change) = change else { return };
+        if let (None, Some(after)) = (&change.before, &change.after) {
+            self.wake(Wake::Namespace(after.key.namespace.clone()));
+        }
+        self.note_strain(&change);
         if let Some(before) = &change.before {
             self.unlist(before);
         }
@@ -208,7 +277,7 @@ impl World {
     }
 
     /// A node came or went: its servers are looked at again.
-    pub(super) fn wake_servers_on(&mut self, node: &str) {
+    pub(crate) fn wake_servers_on(&mut self, node: &str) {
         for key in self.keys_on(node) {
             self.wake(Wake::Server(key));
         }

@@ -1,6 +1,7 @@
 //! An agent, played: it holds the lease of a node that exists only as objects, and moves servers as an agent would.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -20,6 +21,7 @@ use kube::api::{Api, DeleteParams, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::runtime::watcher::{self, Event};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
+use tokio::sync::watch;
 
 use crate::cluster::{Cluster, NAMESPACE};
 
@@ -34,15 +36,17 @@ pub(crate) struct Manner {
     pub(crate) ports: i64,
     /// Processor time, in thousandths.
     pub(crate) milli_cpu: i64,
-    /// It hands everything back.
-    pub(crate) refuses: bool,
+    /// It hands everything back, and says so.
+    pub(crate) refuses: Option<&'static str>,
+    /// It leaves new servers alone.
+    pub(crate) is_stuck: bool,
     /// Labels and taints of its Node.
     pub(crate) node: Value,
 }
 
 impl Default for Manner {
     fn default() -> Self {
-        Self { ports: 1000, milli_cpu: 64_000, refuses: false, node: json!({}) }
+        Self { ports: 1000, milli_cpu: 64_000, refuses: None, is_stuck: false, node: json!({}) }
     }
 }
 
@@ -51,6 +55,10 @@ pub(crate) struct Agent {
     node: String,
     task: Child,
     stop: CancellationToken,
+    /// Whether it holds its lease and acts.
+    acts: watch::Sender<bool>,
+    /// Whether its games fail instead of becoming Ready.
+    pub(crate) crashes: Arc<AtomicBool>,
     /// What no agent should see.
     pub(crate) complaints: Arc<Mutex<Vec<String>>>,
 }
@@ -59,6 +67,18 @@ impl Drop for Agent {
     fn drop(&mut self) {
         self.stop.cancel();
         self.task.abort();
+    }
+}
+
+impl Agent {
+    /// It can reach nobody: it renews nothing, writes nothing, and what runs there runs on.
+    pub(crate) fn fall_silent(&self) {
+        self.acts.send_replace(false);
+    }
+
+    /// It is back.
+    pub(crate) fn come_back(&self) {
+        self.acts.send_replace(true);
     }
 }
 
@@ -74,17 +94,20 @@ impl Cluster {
         let taints = Patch::Merge(json!({ "spec": { "taints": manner.node["spec"]["taints"] } }));
         nodes.patch(node, &PatchParams::default(), &taints).await.expect("a Node that is ready");
         let complaints = Arc::new(Mutex::new(Vec::new()));
+        let crashes = Arc::new(AtomicBool::new(false));
+        let (acts, sees) = watch::channel(true);
         let played = Played {
             client: self.client.clone(),
             node: node.to_owned(),
             hand_over: HandOver::new(object.uid().expect("a UID"), format!("boot-{node}")),
             manner,
+            crashes: Arc::clone(&crashes),
             complaints: Arc::clone(&complaints),
         };
         played.describe().await;
         let stop = CancellationToken::new();
-        let task = self.spawner.spawn_child(format!("agent {node}"), played.run(stop.clone()));
-        Agent { node: node.to_owned(), task, stop, complaints }
+        let task = self.spawner.spawn_child(format!("agent {node}"), played.run(stop.clone(), sees));
+        Agent { node: node.to_owned(), task, stop, acts, crashes, complaints }
     }
 
     /// Takes a node's objects away, as a cloud does that has taken the machine.
@@ -101,6 +124,7 @@ struct Played {
     node: String,
     hand_over: HandOver,
     manner: Manner,
+    crashes: Arc<AtomicBool>,
     complaints: Arc<Mutex<Vec<String>>>,
 }
 
@@ -126,11 +150,18 @@ impl Played {
         written.expect("a described GameNode");
     }
 
-    async fn run(self, stop: CancellationToken) {
-        tokio::select! {
-            () = stop.cancelled() => {}
-            () = self.hold() => {}
-            () = self.serve() => {}
+    async fn run(self, stop: CancellationToken, mut acts: watch::Receiver<bool>) {
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = self.hold() => {}
+                () = self.serve() => {}
+                _ = acts.wait_for(|acts| !acts) => {}
+            }
+            tokio::select! {
+                () = stop.cancelled() => return,
+                _ = acts.wait_for(|acts| *acts) => {}
+            }
         }
     }
 
@@ -179,13 +210,18 @@ impl Played {
                     let _ = servers.delete(&name, &DeleteParams::default()).await;
                     return;
                 }
-                Some(State::Creating) if self.manner.refuses => self.hand_back(server),
+                Some(State::Creating) if self.manner.is_stuck => return,
+                Some(State::Creating) if self.manner.refuses.is_some() => self.hand_back(server),
                 Some(State::Creating) => {
                     self.check(server);
                     json!({ "status": {
                         "state": "Scheduled", "address": "10.0.0.1", "ports": [{"name": "game", "port": 7000}],
                     }})
                 }
+                Some(State::Scheduled) if self.crashes.load(Ordering::Relaxed) => json!({
+                    "metadata": {"annotations": {names::REASON_ANNOTATION: "PodFailed: the game has ended"}},
+                    "status": {"state": "Unhealthy"},
+                }),
                 Some(State::Scheduled) => json!({ "status": { "state": "Ready" } }),
                 _ => return,
             }
@@ -202,7 +238,7 @@ impl Played {
         let returned = Returned {
             version: FORMAT_VERSION,
             node: self.node.clone(),
-            reason: "no free port".to_owned(),
+            reason: self.manner.refuses.unwrap_or_default().to_owned(),
             times: before.map_or(0, |before| before.times) + 1,
         };
         json!({

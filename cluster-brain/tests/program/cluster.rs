@@ -53,12 +53,18 @@ impl Cluster {
 
     /// Starts a brain, with the rights that it ships with.
     pub(crate) fn brain(&self, name: &str) -> Daemon {
+        self.brain_with(name, &[])
+    }
+
+    /// Starts a brain with further arguments.
+    pub(crate) fn brain_with(&self, name: &str, arguments: &[&str]) -> Daemon {
         let kubeconfig = self.plane.instance().folder().join("brain.kubeconfig");
         let kubeconfig = self.plane.kubeconfig_for("berth-brain", &[], &kubeconfig).expect("a kubeconfig");
         let kubeconfig = kubeconfig.to_string_lossy().into_owned();
         let launch = Launch::new(name, env!("CARGO_BIN_EXE_berth-brain"))
             .arguments(["--kubeconfig".to_owned(), kubeconfig])
-            .arguments(["--log-level", "info,berth_brain=debug"]);
+            .arguments(["--log-level", "info,berth_brain=debug"])
+            .arguments(arguments.iter().copied());
         Daemon::start(self.plane.instance(), launch).expect("a brain")
     }
 
@@ -129,6 +135,18 @@ impl Cluster {
         })
         .await
         .expect("the right number of servers");
+    }
+
+    /// Waits until a condition of a Fleet has this status, and gives its message.
+    pub(crate) async fn fleet_condition(&self, fleet: &str, kind: &str, status: &str) -> String {
+        eventually(LIMIT, format!("{kind} of {fleet} to be {status}"), async || {
+            let fleet = self.fleets().get(fleet).await.map_err(|error| error.to_string())?;
+            let conditions = fleet.status.and_then(|status| status.conditions).unwrap_or_default();
+            let found = conditions.iter().find(|one| one.type_ == kind && one.status == status);
+            found.map(|one| one.message.clone()).ok_or_else(|| format!("{conditions:?}"))
+        })
+        .await
+        .expect("the condition as asked")
     }
 
     /// Waits until a server is as asked.

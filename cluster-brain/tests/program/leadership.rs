@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use berth_api::names::{BRAIN_LEASE, SYSTEM_NAMESPACE};
 use berth_dev::{ControlPlane, ControlPlaneOptions, Daemon, Launch, eventually};
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::api::Api;
+use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::json;
 
 use crate::agent::Manner;
@@ -130,4 +130,51 @@ async fn without_its_resources_a_brain_says_what_is_missing_and_ends() {
     assert_eq!(ended.and_then(|status| status.code()), Some(1));
     let said = brain.last_words();
     assert!(said.contains("resource definition fleets.agones.dev is missing"), "{said}");
+}
+
+/// A leader lease as another controller of these resources holds it.
+async fn foreign_lease(cluster: &Cluster, seconds: i32) -> Api<Lease> {
+    let leases = Api::<Lease>::namespaced(cluster.client.clone(), "default");
+    let lease = json!({
+        "metadata": {"name": "agones-controller-lock"},
+        "spec": {
+            "holderIdentity": "the-other-one",
+            "leaseDurationSeconds": seconds,
+            "renewTime": "2026-01-01T00:00:00.000000Z",
+        },
+    });
+    let lease: Lease = serde_json::from_value(lease).expect("a Lease");
+    leases.create(&PostParams::default(), &lease).await.expect("a created Lease");
+    leases
+}
+
+#[tokio::test]
+async fn beside_another_controller_that_is_at_work_a_brain_does_not_start() {
+    let cluster = Cluster::start().await;
+    let leases = foreign_lease(&cluster, 60).await;
+    let renewals = cluster.spawner.spawn_child("the other controller", async move {
+        let mut beat = tokio::time::interval(Duration::from_millis(100));
+        for second in 0.. {
+            beat.tick().await;
+            let time = format!("2026-01-01T00:{:02}:{:02}.000000Z", second / 60 % 60, second % 60);
+            let change = Patch::Merge(json!({ "spec": { "renewTime": time } }));
+            let _ = leases.patch("agones-controller-lock", &PatchParams::default(), &change).await;
+        }
+    });
+    let brain = cluster.brain("brain");
+    let ended = brain.wait(LIMIT).await.expect("an end");
+    assert_eq!(ended.and_then(|status| status.code()), Some(1));
+    let said = brain.last_words();
+    assert!(said.contains("the-other-one renews lease default/agones-controller-lock"), "{said}");
+    renewals.abort();
+}
+
+#[tokio::test]
+async fn a_leader_lease_that_was_left_behind_keeps_no_brain_from_starting() {
+    let cluster = Cluster::start().await;
+    foreign_lease(&cluster, 1).await;
+    let _agent = cluster.agent("n1", Manner::default()).await;
+    let _brain = cluster.brain("brain");
+    cluster.create_fleet("lobby", 1, json!({})).await;
+    cluster.wait_for_ready("lobby", 1).await;
 }

@@ -3,7 +3,11 @@
 
 mod agent;
 mod cluster;
+mod eviction;
+mod fencing;
 mod fleets;
 mod leadership;
+mod namespaces;
 mod placement;
+mod rollout;
 mod truth;

@@ -13,7 +13,7 @@ use crate::cluster::{Cluster, LIMIT, NAMESPACE};
 use crate::truth::Truth;
 
 /// The messages of the Events with this reason.
-async fn told(cluster: &Cluster, reason: &str) -> Vec<String> {
+pub(crate) async fn told(cluster: &Cluster, reason: &str) -> Vec<String> {
     let events = Api::<Event>::namespaced(cluster.client.clone(), NAMESPACE);
     let events = events.list(&ListParams::default()).await.expect("the Events").items;
     let of_reason = events.into_iter().filter(|event| event.reason.as_deref() == Some(reason));
@@ -86,6 +86,13 @@ async fn what_finds_no_room_waits_says_why_and_goes_out_when_there_is_some() {
     })
     .await
     .expect("waiting servers");
+    // So does the set, and the Fleet.
+    let said = cluster.fleet_condition("lobby", "Placed", "False").await;
+    assert_eq!(
+        said,
+        "2 GameServers wait: no node fits: 1 taint dedicated=x, 1 no free port in range default"
+    );
+
     // A waiting server can be deleted, and is replaced.
     let waiting = cluster.all_servers().await.into_iter().find(|server| server.node_name().is_none());
     let waiting = waiting.expect("a waiting server").name_any();
@@ -98,12 +105,13 @@ async fn what_finds_no_room_waits_says_why_and_goes_out_when_there_is_some() {
     let placed = cluster.all_servers().await;
     let on = |node: &str| placed.iter().filter(|server| server.node_name() == Some(node)).count();
     assert_eq!((on("n1"), on("n2"), on("n3")), (2, 0, 2));
+    cluster.fleet_condition("lobby", "Placed", "True").await;
 }
 
 #[tokio::test]
 async fn a_server_that_is_handed_back_goes_elsewhere() {
     let cluster = Cluster::start().await;
-    let _first = cluster.agent("n1", Manner { refuses: true, ..Manner::default() }).await;
+    let _first = cluster.agent("n1", Manner { refuses: Some("no free port"), ..Manner::default() }).await;
     let _second = cluster.agent("n2", Manner::default()).await;
     let _brain = cluster.brain("brain");
     cluster.create_server("lone", json!({}), json!({})).await;
@@ -117,15 +125,15 @@ async fn a_server_that_is_handed_back_goes_elsewhere() {
 async fn a_server_that_is_handed_back_twice_is_given_up() {
     let cluster = Cluster::start().await;
     let _agents = [
-        cluster.agent("n1", Manner { refuses: true, ..Manner::default() }).await,
-        cluster.agent("n2", Manner { refuses: true, ..Manner::default() }).await,
+        cluster.agent("n1", Manner { refuses: Some("no free port"), ..Manner::default() }).await,
+        cluster.agent("n2", Manner { refuses: Some("no free port"), ..Manner::default() }).await,
     ];
     let _brain = cluster.brain("brain");
     cluster.create_server("lone", json!({}), json!({})).await;
     let server =
         cluster.wait_for_server("lone", "in Error", |server| server.state() == Some(State::Error)).await;
     let reason = server.annotation(names::REASON_ANNOTATION).expect("a reason").to_owned();
-    assert!(reason.contains("no free port"), "{reason}");
+    assert_eq!(reason, "HandedBack: handed back 2 times: n1 and n2 said: no free port");
     assert!(server.annotation(names::ERRORED_AT_ANNOTATION).is_some());
 
     // Of a set it is replaced by another.
@@ -151,4 +159,45 @@ async fn a_server_of_a_node_that_is_gone_is_let_go() {
     cluster.remove_node(agent).await;
     cluster.servers().delete("lone", &DeleteParams::default()).await.expect("a deletion");
     cluster.wait_until_gone("lone").await;
+}
+
+#[tokio::test]
+async fn a_port_that_is_taken_on_every_node_is_said_by_name() {
+    let cluster = Cluster::start().await;
+    let _agents =
+        [cluster.agent("node-a", Manner::default()).await, cluster.agent("node-b", Manner::default()).await];
+    let _brain = cluster.brain("brain");
+    let port = |policy: &str| {
+        let port = json!({"name": "game", "portPolicy": policy, "hostPort": 7777, "containerPort": 7000});
+        json!({ "ports": [port] })
+    };
+    for name in ["one", "two"] {
+        cluster.create_server(name, json!({}), port("Static")).await;
+        cluster.wait_for_server(name, "Ready", |server| server.state() == Some(State::Ready)).await;
+    }
+    let servers = cluster.all_servers().await;
+    let nodes: std::collections::BTreeSet<_> = servers.iter().filter_map(|one| one.node_name()).collect();
+    assert_eq!(nodes.len(), 2, "taken on one node, it lands on the other");
+    cluster.create_server("three", json!({}), port("Static")).await;
+    let said = "no node fits: port 7777/UDP is taken on node-a and node-b";
+    let waiting = cluster.wait_for_server("three", "told why it waits", |server| {
+        let conditions = server.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        conditions
+            .into_iter()
+            .any(|one| one.type_ == "Placed" && one.status == "False" && one.message == said)
+    });
+    assert_eq!(waiting.await.node_name(), None);
+    eventually(LIMIT, "an Event that says so", async || {
+        let told = told(&cluster, "NoRoom").await;
+        if told.iter().any(|message| message == said) { Ok(()) } else { Err(format!("{told:?}")) }
+    })
+    .await
+    .expect("an Event");
+    // As soon as one of them goes, it is placed, and says so.
+    cluster.servers().delete("one", &DeleteParams::default()).await.expect("a deletion");
+    let placed =
+        cluster.wait_for_server("three", "Ready", |server| server.state() == Some(State::Ready)).await;
+    assert!(placed.node_name().is_some());
+    let conditions = placed.status.and_then(|status| status.conditions).expect("conditions");
+    assert_eq!((conditions[0].type_.as_str(), conditions[0].status.as_str()), ("Placed", "True"));
 }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use berth_api::game_server::GameServer;
+use berth_api::lifecycle::State;
 use berth_api::names::GAME_SERVER_SET_LABEL;
 use berth_runtime::tasks::Child;
 use futures::StreamExt;
@@ -23,6 +24,14 @@ pub(crate) struct Seen {
     pub(crate) ever: BTreeSet<String>,
     /// The first state in which each was seen was without a node.
     pub(crate) born_without_node: usize,
+    /// The version at which the first was seen.
+    pub(crate) first_version: Option<u64>,
+    /// Servers that can be allocated.
+    ready: BTreeSet<String>,
+    /// The fewest of them at a time, since somebody wanted to know.
+    pub(crate) fewest_ready: Option<usize>,
+    /// The most servers at a time, of all sets.
+    pub(crate) most_in_all: usize,
 }
 
 /// A watch of all servers.
@@ -57,6 +66,13 @@ impl Truth {
         Self { seen, task }
     }
 
+    /// Notes from now on the fewest servers that could be allocated.
+    pub(crate) fn mind_the_fewest(&self) {
+        let mut seen = self.seen.lock().expect("the truth");
+        seen.fewest_ready = Some(seen.ready.len());
+        seen.most_in_all = 0;
+    }
+
     pub(crate) fn seen(&self) -> Seen {
         self.seen.lock().expect("the truth").clone()
     }
@@ -68,6 +84,14 @@ fn note(seen: &mut Seen, server: &GameServer, is_gone: bool) {
     if seen.ever.insert(uid.clone()) && server.node_name().is_none() {
         seen.born_without_node += 1;
     }
+    let version = server.resource_version().and_then(|version| version.parse().ok());
+    seen.first_version = [seen.first_version, version].into_iter().flatten().min();
+    if !is_gone && !server.is_being_deleted() && server.state() == Some(State::Ready) {
+        seen.ready.insert(uid.clone());
+    } else {
+        seen.ready.remove(&uid);
+    }
+    seen.fewest_ready = seen.fewest_ready.map(|fewest| fewest.min(seen.ready.len()));
     let live = seen.live.entry(set.clone()).or_default();
     if is_gone || server.is_being_deleted() {
         live.remove(&uid);
@@ -76,4 +100,6 @@ fn note(seen: &mut Seen, server: &GameServer, is_gone: bool) {
     }
     let most = seen.most.entry(set).or_default();
     *most = (*most).max(live.len());
+    let in_all = seen.live.values().map(BTreeSet::len).sum();
+    seen.most_in_all = seen.most_in_all.max(in_all);
 }
