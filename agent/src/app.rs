@@ -37,6 +37,7 @@ use crate::node::{NodeFacts, watcher};
 use crate::node_status::publisher::Publisher;
 use crate::node_status::{Sources, StatusMetrics};
 use crate::ports::ledger::Ledger;
+use crate::ports::loopback;
 use crate::ports::{PortMetrics, Ports};
 use crate::socket::server::{self, Knowledge};
 
@@ -134,7 +135,9 @@ async fn compose<H: Host>(
     let (keeper, authority) = Keeper::new(client.clone(), &identity, settings.lease, lease_metrics);
 
     let (node_sender, node) = watch::channel(Arc::new(node));
-    let ledger = Ledger::new(settings.port_ranges.clone(), usize::from(rand::random::<u16>()));
+    let mut ranges = settings.port_ranges.clone();
+    ranges.extend(settings.host_network_ports.map(|range| (loopback::RANGE.to_owned(), range)));
+    let ledger = Ledger::new(ranges, usize::from(rand::random::<u16>()));
     let ports = Ports::new(ledger, PortMetrics::register(&mut metrics.subsystem("ports")));
     let event_metrics = EventMetrics::register(&mut metrics.subsystem("events"));
     let (recorder, events) = Recorder::new(event_metrics.clone());
@@ -166,6 +169,7 @@ async fn compose<H: Host>(
         limit,
         accounts: Accounts::default(),
         calls: Calls::default(),
+        allows_host_network: settings.host_network_ports.is_some(),
     });
     let outlets = Outlets { others, games, adopted, ready: readiness.condition("adopted") };
     let supervisor =

@@ -87,6 +87,9 @@ pub struct Flags {
         default_value = "default=7000-8000"
     )]
     pub port_ranges: Vec<String>,
+    /// Ports of the node's loopback for the SDK of pods on the node's network, as MIN-MAX; `none` refuses such pods
+    #[arg(long, env = "BERTH_HOST_NETWORK_PORTS", default_value = "9500-9699")]
+    pub host_network_ports: String,
     /// How long the node lease lasts without renewal
     #[arg(long, env = "BERTH_LEASE_DURATION", default_value = "10s", value_parser = duration)]
     pub lease_duration: Duration,
@@ -166,6 +169,8 @@ pub struct Settings {
     pub boot_id: BootIdSource,
     /// Host ports by name of range.
     pub port_ranges: BTreeMap<String, PortRange>,
+    /// Ports of the node's loopback for the SDK of pods that share it; none where such pods are refused.
+    pub host_network_ports: Option<PortRange>,
     /// Times of the node lease.
     pub lease: LeaseTiming,
     /// User that berth-sdk runs as.
@@ -202,6 +207,7 @@ impl TryFrom<Flags> for Settings {
             ),
             None => BootIdSource::File(flags.boot_id_file),
         };
+        let port_ranges = port_ranges(&flags.port_ranges)?;
         Ok(Self {
             node_name,
             kube: flags.kube,
@@ -209,7 +215,8 @@ impl TryFrom<Flags> for Settings {
             state_dir: flags.state_dir,
             cgroup_root: flags.cgroup_root,
             boot_id,
-            port_ranges: port_ranges(&flags.port_ranges)?,
+            host_network_ports: host_network_ports(&flags.host_network_ports, &port_ranges)?,
+            port_ranges,
             lease: lease_timing(flags.lease_duration, flags.lease_renewal, flags.lease_margin)?,
             sdk_uid: flags.sdk_uid,
             admin_address: flags.admin_address,
@@ -267,6 +274,22 @@ fn port_ranges(given: &[String]) -> Result<BTreeMap<String, PortRange>, BadConfi
         return Err(BadConfiguration::new("--port-range is empty; give at least one NAME=MIN-MAX"));
     }
     Ok(ranges)
+}
+
+fn host_network_ports(
+    text: &str,
+    others: &BTreeMap<String, PortRange>,
+) -> Result<Option<PortRange>, BadConfiguration> {
+    if text.trim() == "none" {
+        return Ok(None);
+    }
+    let wrong = |what: String| BadConfiguration::new(format!("--host-network-ports is {text:?}; {what}"));
+    let (_, range) = port_range(&format!("sdk={}", text.trim()))
+        .map_err(|_| wrong("it must have the form MIN-MAX, such as 9500-9699, or be none".to_owned()))?;
+    match others.iter().find(|(_, other)| other.overlaps(range)) {
+        Some((name, other)) => Err(wrong(format!("it overlaps --port-range {name}={other}"))),
+        None => Ok(Some(range)),
+    }
 }
 
 fn port_range(text: &str) -> Result<(String, PortRange), String> {
@@ -359,11 +382,15 @@ mod tests {
         assert_eq!(settings.port_ranges["default"].to_string(), "7000-8000");
         assert_eq!(settings.boot_id, BootIdSource::Given("b".into()));
         assert!(settings.game_namespaces.is_empty());
+        let range = settings.host_network_ports.map(|range| range.to_string());
+        assert_eq!(range.as_deref(), Some("9500-9699"));
     }
 
     #[test]
     fn what_is_wrong_is_named_with_its_limit() {
-        let table: [(&[&str], &str); 12] = [
+        let table: [(&[&str], &str); 14] = [
+            (&["--host-network-ports", "9500"], "MIN-MAX"),
+            (&["--host-network-ports", "7990-9000"], "overlaps --port-range default=7000-8000"),
             (&["--port-range", "default=9000-8000"], "must not be above its last port 8000"),
             (&["--port-range", "a=1-10", "--port-range", "b=10-20"], "b=10-20 overlaps a=1-10"),
             (&["--port-range", "a=0-10"], "1 to 65535"),

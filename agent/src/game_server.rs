@@ -21,8 +21,10 @@ use prometheus_client::metrics::gauge::Gauge;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
+mod addresses;
 mod amounts;
 pub mod apply;
+mod container;
 pub mod decide;
 mod mailbox;
 mod memory;
@@ -31,6 +33,7 @@ mod patches;
 pub mod pod;
 mod sandbox;
 pub mod supervisor;
+mod trouble;
 mod view;
 pub mod wishes;
 mod worker;
@@ -63,6 +66,8 @@ pub enum Reason {
     Completed,
     /// The game's container was started again after the game had been Ready.
     Restarted,
+    /// The game is on no network of this kernel.
+    OutOfReach,
     /// The node booted while the server was on it.
     NodeRebooted,
     /// A pod that is not ours has the server's name.
@@ -105,6 +110,7 @@ impl Reason {
             Self::Failed { .. } => "Failed",
             Self::Completed => "Completed",
             Self::Restarted => "Restarted",
+            Self::OutOfReach => "OutOfReach",
             Self::NodeRebooted => "NodeRebooted",
             Self::ForeignPod { .. } => "ForeignPod",
             Self::InvalidTemplate { .. } => "InvalidTemplate",
@@ -127,6 +133,10 @@ impl fmt::Display for Reason {
             Self::Failed { message } => formatter.write_str(message),
             Self::Completed => formatter.write_str("the game ended with exit code 0"),
             Self::Restarted => formatter.write_str("the game was restarted after it had been Ready"),
+            Self::OutOfReach => formatter.write_str(
+                "no process of the game is on a network of this node's kernel; its runtime has a network stack of its \
+                 own, and the SDK cannot be reached from there",
+            ),
             Self::NodeRebooted => formatter.write_str("the node was restarted"),
             Self::ForeignPod { owner } => {
                 write!(formatter, "a pod of this name exists that belongs to {owner}")

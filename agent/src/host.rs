@@ -8,6 +8,7 @@
 //! pod lie at least 100 ms on containerd, a sandbox here is seen within a few.
 
 mod cgroup_path;
+mod container;
 #[cfg(any(test, feature = "testing"))]
 pub mod fake;
 mod hierarchy;
@@ -57,6 +58,14 @@ pub trait Host: Send + Sync + 'static {
     /// The host cannot be asked.
     fn current_sandbox(&self, pod_uid: &str) -> Result<Option<NetnsId>, HostError>;
 
+    /// Looks for the first process of a container, whose id is as the runtime writes it. None where no process on this
+    /// kernel belongs to the container.
+    fn find_container(
+        &self,
+        pod_uid: &str,
+        container: &str,
+    ) -> BoxFuture<'static, Result<Option<FoundContainer>, HostError>>;
+
     /// Waits for the pod's sandbox, however long that takes, and listens inside it on loopback. Ends with
     /// [`HostError::Cancelled`] when `cancel` says so; dropping the future is the same.
     ///
@@ -68,6 +77,33 @@ pub trait Host: Send + Sync + 'static {
         request: SandboxRequest,
         cancel: &'a CancellationToken,
     ) -> BoxFuture<'a, Result<SdkSockets, HostError>>;
+}
+
+/// A container of a pod, found on this kernel.
+pub struct FoundContainer {
+    /// The network namespace of its first process.
+    pub network: NetnsId,
+    /// Ends when that process does.
+    pub exit: BoxFuture<'static, Exit>,
+}
+
+impl fmt::Debug for FoundContainer {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("FoundContainer").field("network", &self.network).finish_non_exhaustive()
+    }
+}
+
+/// How the first process of a container ended, as far as can be told at that moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// It ended; how is not known.
+    Somehow,
+    /// With this code, which is not 0.
+    Code(u8),
+    /// By this signal.
+    Signal(u8),
+    /// Killed by the kernel for lack of memory.
+    OutOfMemory,
 }
 
 /// Which sandbox to listen in, and where.
@@ -83,6 +119,8 @@ pub struct SandboxRequest {
     pub generation: u32,
     /// A sandbox that is known and not wanted any more: wait for another one.
     pub other_than: Option<NetnsId>,
+    /// The pod has no sandbox of its own and shares the host's loopback: listen there, at once.
+    pub on_host: bool,
 }
 
 /// The listeners of one sandbox. All of them listen already.

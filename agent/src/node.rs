@@ -1,7 +1,9 @@
 //! Our own Node object: what pods may use, who may come, how players reach it.
 
+use std::net::IpAddr;
+
 use berth_api::game_node::Room;
-use berth_api::game_server::NodeAddress;
+use berth_api::game_server::{GameServer, NodeAddress};
 use berth_api::names;
 use k8s_openapi::api::core::v1::{Node, PodSpec, Taint, Toleration};
 
@@ -15,12 +17,41 @@ pub struct NodeFacts {
     pub uid: String,
     /// Its addresses, in their order.
     pub addresses: Vec<NodeAddress>,
+    /// The address that its operator gives to players, instead of those.
+    pub given_address: Option<String>,
     /// Closed for new pods.
     pub is_cordoned: bool,
     /// Taints that keep pods away.
     pub taints: Vec<Taint>,
     /// What pods may use.
     pub allocatable: Room,
+}
+
+/// Kinds of addresses that players can use, the preferred ones first. A host name is none of them.
+const KINDS: [&str; 4] = ["ExternalDNS", "ExternalIP", "InternalDNS", "InternalIP"];
+
+/// How far down a kind stands in the order of preference.
+pub fn rank(kind: &str) -> usize {
+    KINDS.iter().position(|known| *known == kind).unwrap_or(KINDS.len())
+}
+
+fn is_of(address: &str, family: &str) -> bool {
+    match address.parse::<IpAddr>() {
+        Ok(IpAddr::V4(_)) => family == "IPv4",
+        Ok(IpAddr::V6(_)) => family == "IPv6",
+        Err(_) => false,
+    }
+}
+
+/// An address that was chosen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// Its kind; empty where the node's list does not hold it.
+    pub kind: String,
+    /// The address.
+    pub address: String,
+    /// Somebody asked for it rather than that it was the best.
+    pub is_asked_for: bool,
 }
 
 impl NodeFacts {
@@ -36,26 +67,52 @@ impl NodeFacts {
                 .into_iter()
                 .map(|one| NodeAddress { kind: one.type_, address: one.address })
                 .collect(),
+            given_address: node
+                .metadata
+                .annotations
+                .as_ref()
+                .and_then(|annotations| annotations.get(names::ADDRESS_ANNOTATION))
+                .map(|given| given.trim().to_owned())
+                .filter(|given| !given.is_empty()),
             is_cordoned: spec.unschedulable == Some(true),
             taints: spec.taints.unwrap_or_default().into_iter().filter(keeps_away).collect(),
             allocatable: room::allocatable(&status.allocatable.unwrap_or_default()),
         }
     }
 
-    /// The address that players use: the first of the kinds that the reference prefers, in its order.
-    pub fn address(&self) -> Option<&str> {
-        let first = |kind: &str, must_be_ip: bool| {
-            self.addresses
-                .iter()
-                .find(|one| {
-                    one.kind == kind && (!must_be_ip || one.address.parse::<std::net::IpAddr>().is_ok())
-                })
-                .map(|one| one.address.as_str())
+    /// The address that players use to reach a server: what its author asks for, or what the node's operator has
+    /// given, or the first of the kinds that `agones.dev/v1` prefers, in its order.
+    pub fn address_for(&self, server: &GameServer) -> Option<Address> {
+        if let Some(asked) = server.annotation(names::ADDRESS_KIND_ANNOTATION) {
+            return self.asked_for(asked);
+        }
+        if let Some(given) = &self.given_address {
+            return Some(Address { kind: String::new(), address: given.clone(), is_asked_for: true });
+        }
+        KINDS.iter().find_map(|kind| self.first(|one| one.kind == *kind, false))
+    }
+
+    /// `KIND`, `KIND/FAMILY` or `FAMILY`. A word that is neither matches nothing, and the server waits and says so.
+    fn asked_for(&self, asked: &str) -> Option<Address> {
+        let (kind, family) = match asked.split_once('/') {
+            Some((kind, family)) => (Some(kind), Some(family)),
+            None if asked == "IPv4" || asked == "IPv6" => (None, Some(asked)),
+            None => (Some(asked), None),
         };
-        first("ExternalDNS", false)
-            .or_else(|| first("ExternalIP", true))
-            .or_else(|| first("InternalDNS", false))
-            .or_else(|| first("InternalIP", true))
+        let kinds: Vec<&str> = KINDS.into_iter().filter(|one| kind.is_none_or(|kind| kind == *one)).collect();
+        kinds.into_iter().find_map(|kind| {
+            self.first(
+                |one| one.kind == kind && family.is_none_or(|family| is_of(&one.address, family)),
+                true,
+            )
+        })
+    }
+
+    fn first(&self, is_wanted: impl Fn(&NodeAddress) -> bool, is_asked_for: bool) -> Option<Address> {
+        let is_usable =
+            |one: &NodeAddress| !one.kind.ends_with("IP") || one.address.parse::<IpAddr>().is_ok();
+        let found = self.addresses.iter().find(|one| is_wanted(one) && is_usable(one))?;
+        Some(Address { kind: found.kind.clone(), address: found.address.clone(), is_asked_for })
     }
 
     /// Why the node does not take a new pod of this template.
@@ -105,7 +162,7 @@ fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use berth_api::game_server::NodeAddress;
+    use berth_api::game_server::{GameServer, GameServerSpec, NodeAddress};
     use k8s_openapi::api::core::v1::{PodSpec, Taint, Toleration};
 
     use super::NodeFacts;
@@ -133,7 +190,9 @@ mod tests {
                 .map(|(kind, address)| NodeAddress { kind: (*kind).into(), address: (*address).into() })
                 .collect();
             let facts = NodeFacts { addresses, ..NodeFacts::default() };
-            assert_eq!(facts.address(), expected, "{:?}", facts.addresses);
+            let server = GameServer::new("gs", GameServerSpec::default());
+            let chosen = facts.address_for(&server).map(|chosen| chosen.address);
+            assert_eq!(chosen.as_deref(), expected, "{:?}", facts.addresses);
         }
     }
 

@@ -16,6 +16,7 @@ use tokio::sync::watch;
 use berth_runtime::metrics::Subsystem;
 
 pub mod ledger;
+pub mod loopback;
 pub mod probe;
 
 use ledger::Ledger;

@@ -9,7 +9,9 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 
 use berth_agent::front::{FrontError, FrontEvent};
-use berth_api::link::{Change, MAX_SOCKETS, Pulse, Seen, Sequence, ToAgent, ToSdk, Transport, VERSIONS, encode};
+use berth_api::link::{
+    Change, MAX_SOCKETS, Pulse, Seen, Sequence, ToAgent, ToSdk, Transport, VERSIONS, encode,
+};
 use berth_runtime::clock::Instant;
 use tokio::net::UnixStream;
 
@@ -57,16 +59,34 @@ async fn changes_and_pings_reach_the_core_in_order() {
     let mut sdk = place.connect().await;
     sdk.join(&[]).await;
     let label = Change::Label { key: "mode".to_owned(), value: "duel".to_owned() };
-    sdk.say(&ToAgent::Change { uid: uid("a"), sequence: Sequence(1), change: Change::Ready, seen: Seen::default() }).await;
+    sdk.say(&ToAgent::Change {
+        uid: uid("a"),
+        sequence: Sequence(1),
+        change: Change::Ready,
+        seen: Seen::default(),
+    })
+    .await;
     sdk.say(&ToAgent::Pings { uid: uid("a"), pulse: Pulse::Silent { missed: 3 } }).await;
-    sdk.say(&ToAgent::Change { uid: uid("a"), sequence: Sequence(2), change: label.clone(), seen: Seen::default() }).await;
+    sdk.say(&ToAgent::Change {
+        uid: uid("a"),
+        sequence: Sequence(2),
+        change: label.clone(),
+        seen: Seen::default(),
+    })
+    .await;
     let connected = FrontEvent::Connected { process_id: "process-1".to_owned(), version: "0.9.0".to_owned() };
     assert_eq!(front.event().await, connected);
-    let first = FrontEvent::Change { uid: uid("a"), sequence: Sequence(1), change: Change::Ready, seen: Seen::default() };
+    let first = FrontEvent::Change {
+        uid: uid("a"),
+        sequence: Sequence(1),
+        change: Change::Ready,
+        seen: Seen::default(),
+    };
     assert_eq!(front.event().await, first);
     let pings = FrontEvent::Pings { uid: uid("a"), pulse: Pulse::Silent { missed: 3 } };
     assert_eq!(front.event().await, pings);
-    let second = FrontEvent::Change { uid: uid("a"), sequence: Sequence(2), change: label, seen: Seen::default() };
+    let second =
+        FrontEvent::Change { uid: uid("a"), sequence: Sequence(2), change: label, seen: Seen::default() };
     assert_eq!(front.event().await, second);
     drop(sdk);
     assert_eq!(front.event().await, FrontEvent::Disconnected);
@@ -112,7 +132,13 @@ async fn a_core_that_is_slow_stops_the_reading_and_loses_nothing() {
     let talk = async {
         for number in 1..=CHANGES {
             let change = Change::Annotation { key: "filler".to_owned(), value: "x".repeat(100) };
-            sdk.say(&ToAgent::Change { uid: uid("a"), sequence: Sequence(number), change, seen: Seen::default() }).await;
+            sdk.say(&ToAgent::Change {
+                uid: uid("a"),
+                sequence: Sequence(number),
+                change,
+                seen: Seen::default(),
+            })
+            .await;
         }
         sdk
     };
@@ -285,7 +311,12 @@ async fn a_broken_peer_is_sent_away_and_the_next_one_is_welcome() {
     let hello = |versions| ToAgent::Hello { versions, sdk: String::new(), process_id: String::new() };
     let frame = |frame: &ToAgent| encode(frame).expect("encodes");
     let missing = ToAgent::HandBack { uid: uid("a"), keys: vec![key(Transport::Grpc, 1)] };
-    let ready = ToAgent::Change { uid: uid("a"), sequence: Sequence(1), change: Change::Ready, seen: Seen::default() };
+    let ready = ToAgent::Change {
+        uid: uid("a"),
+        sequence: Sequence(1),
+        change: Change::Ready,
+        seen: Seen::default(),
+    };
     let table: Vec<(&str, &str, Vec<u8>)> = vec![
         ("nonsense", "frame", b"\0\0\0\x04!!!!".to_vec()),
         ("a length beyond the limit", "frame", vec![0xff; 64]),

@@ -4,6 +4,7 @@
 #[allow(dead_code, reason = "the tests of the link use all of it")]
 mod played;
 #[path = "game_server_life/world.rs"]
+#[allow(dead_code, reason = "the tests of upsets use all of it")]
 mod world;
 
 use berth_api::game_node::NodePhase;
@@ -270,12 +271,12 @@ async fn a_template_that_makes_no_pod_is_an_error_with_its_time() {
     let world = World::new().await;
     let agent = world.start().await;
     let mut bad = spec(json!([]));
-    bad["template"]["spec"]["hostNetwork"] = json!(true);
+    bad["template"]["spec"]["schedulingGates"] = json!([{ "name": "later" }]);
     world.hand_over("impossible", bad).await;
     let server = world.until_state("impossible", State::Error).await;
     assert!(server.annotation("agones.dev/errored-at").is_some());
     let reason = server.annotation("berth.dev/reason").unwrap_or_default();
-    assert!(reason.contains("spec.template.spec.hostNetwork"), "{reason}");
+    assert!(reason.contains("spec.template.spec.schedulingGates"), "{reason}");
     agent.stop().await;
 }
 

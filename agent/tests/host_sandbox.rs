@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use berth_agent::host::{
-    Host, HostError, HostMetrics, LinuxHost, LinuxSettings, NetnsId, SandboxRequest, SdkSockets,
+    Exit, Host, HostError, HostMetrics, LinuxHost, LinuxSettings, NetnsId, SandboxRequest, SdkSockets,
 };
 use berth_api::link::Transport;
 use berth_runtime::CancellationToken;
@@ -225,6 +225,7 @@ fn request(uid: &str) -> SandboxRequest {
         http_port: 9358,
         generation: 1,
         other_than: None,
+        on_host: false,
     }
 }
 
@@ -387,4 +388,24 @@ async fn many_pods_at_once_are_all_listened_in() {
     for process in processes {
         process.end().await;
     }
+}
+
+#[tokio::test]
+async fn the_end_of_a_containers_process_is_heard_at_once() {
+    let Some(node) = Node::new("/sys/fs/cgroup", Driver::Cgroupfs) else { return };
+    let Some(host) = node.host() else { return };
+    let uid = uid(6);
+    assert!(host.find_container(&uid, CONTAINER).await.expect("asked").is_none(), "there is no pod");
+    let mut process = Process::start(&node.container_folder(&uid)).await;
+    process.go_inside().await;
+    let other = CONTAINER.replace('d', "e");
+    assert!(host.find_container(&uid, &other).await.expect("asked").is_none(), "it is another container's");
+    let found = host.find_container(&uid, CONTAINER).await.expect("asked").expect("found");
+    assert_eq!(found.network, process.namespace());
+    let mut exit = found.exit;
+    assert!((&mut exit).now_or_never().is_none(), "it runs");
+    process.end().await;
+    // Its parent, this test, may have collected it before it could be asked how it ended.
+    let exit = within("the end", exit).await;
+    assert!(matches!(exit, Exit::Signal(9) | Exit::Somehow), "{exit:?}");
 }

@@ -53,6 +53,15 @@ pub const READY_CONTAINER_ANNOTATION: &str = "berth.dev/ready-container";
 /// GameServer annotation: a short fixed word and a sentence, why the server left the states in which it could serve.
 pub const REASON_ANNOTATION: &str = "berth.dev/reason";
 
+/// GameServer annotation of `agones.dev/v1` where its sidecar was a container among others: the game's container when the
+/// server became Ready.
+pub const OLD_READY_CONTAINER_ANNOTATION: &str = "agones.dev/ready-container-id";
+/// GameServer annotation, set by its author: which of its node's addresses players use, as a kind (`InternalIP`), a family
+/// (`IPv6`) or both (`ExternalIP/IPv6`).
+pub const ADDRESS_KIND_ANNOTATION: &str = "berth.dev/address-kind";
+/// Node annotation, set by an operator: the address that players use for servers of this node, such as that of a NAT.
+pub const ADDRESS_ANNOTATION: &str = "berth.dev/address";
+
 /// GameServer annotation: when the brain gave it up, because the agent of its node had fallen silent. Its set has made
 /// another; once the agent is back it goes, unless a session is on it.
 pub const LOST_ANNOTATION: &str = "berth.dev/lost";
@@ -74,6 +83,8 @@ pub const SDK_HTTP_PORT_ENV: &str = "AGONES_SDK_HTTP_PORT";
 
 /// Field manager and user agent of the agent.
 pub const AGENT_MANAGER: &str = "berth-agent";
+/// The allocator as writer of fields.
+pub const ALLOCATOR_MANAGER: &str = "berth-allocator";
 /// Field manager and user agent of the brain.
 pub const BRAIN_MANAGER: &str = "berth-brain";
 /// Name of the Lease that the acting brain holds in [`SYSTEM_NAMESPACE`].

@@ -1,5 +1,6 @@
 //! The Events themselves. Pure.
 
+use berth_api::conditions::Trouble;
 use berth_api::events::EventReason;
 use berth_api::game_server::{Counter, GameServer, List, PlayersStatus};
 use berth_api::lifecycle::State;
@@ -55,6 +56,11 @@ pub fn handed_back(server: &GameServer, why: &str, stamp: Stamp<'_>) -> Event {
 /// Something that the game asked for was dropped.
 pub fn change_dropped(server: &GameServer, why: &str, stamp: Stamp<'_>) -> Event {
     event(server, EventReason::ChangeDropped, why.to_owned(), stamp)
+}
+
+/// The server waits for something that does not come.
+pub fn not_progressing(server: &GameServer, trouble: &Trouble, stamp: Stamp<'_>) -> Event {
+    event(server, EventReason::NotProgressing, format!("{}: {}", trouble.reason, trouble.message), stamp)
 }
 
 /// A counter was changed as the game asked.

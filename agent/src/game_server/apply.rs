@@ -117,6 +117,8 @@ pub struct Actor<H> {
     pub accounts: Accounts,
     /// Room for calls.
     pub calls: Calls,
+    /// Whether pods may share the node's network.
+    pub allows_host_network: bool,
 }
 
 /// What the pods of the node take.
@@ -234,10 +236,21 @@ impl<H: Host> Actor<H> {
     ///
     /// # Errors
     /// Not held, the template makes none, or what the API server answered.
-    pub async fn create_pod(&self, server: &GameServer, ports: &[PortSpec]) -> Result<MadePod, ApplyError> {
+    pub async fn create_pod(
+        &self,
+        server: &GameServer,
+        ports: &[PortSpec],
+        sdk_ports: (u16, u16),
+    ) -> Result<MadePod, ApplyError> {
         let (namespace, name) = key(server);
-        let account = self.account(namespace).await?;
-        let plan = Plan { server, ports, node: &self.identity.node, service_account: account };
+        let plan = Plan {
+            server,
+            ports,
+            node: &self.identity.node,
+            sdk_ports,
+            allows_host_network: self.allows_host_network,
+            service_account: self.account(namespace).await?,
+        };
         let body = serde_json::to_vec(&build(plan)?).map_err(ApplyError::Request)?;
         let params =
             PostParams { field_manager: Some(names::AGENT_MANAGER.to_owned()), ..PostParams::default() };

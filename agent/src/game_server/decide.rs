@@ -5,16 +5,21 @@
 
 use std::time::Duration;
 
+use berth_api::conditions::Trouble;
 use berth_api::lifecycle::State;
 use jiff::Timestamp;
 
 use super::Reason;
 use super::observe::{Ending, Handed, Observed, PodFacts, PodSight};
+use super::trouble::trouble;
 use super::wishes::{StateWish, Wishes};
 
 /// How long a pod may take to end before a server that somebody deletes is shown as Shutdown. Most end sooner, and
 /// then the write is spared.
 const ENDS_SOON: Duration = Duration::from_secs(2);
+
+/// How long kubelet may take to say how a game has ended that we saw end.
+const TELLS_SOON: Duration = Duration::from_secs(20);
 
 /// What to do next.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,6 +55,10 @@ pub enum Step {
     DeletePod,
     /// The last step: ports, SDK, finalizers.
     Finish,
+    /// Write the addresses that players reach the server by now.
+    Readdress,
+    /// Write why the server does not go on, or that it does again.
+    Tell(Option<Trouble>),
 }
 
 impl Step {
@@ -69,12 +78,33 @@ impl Step {
             Self::DeleteServer => "delete_server",
             Self::DeletePod => "delete_pod",
             Self::Finish => "finish",
+            Self::Readdress => "readdress",
+            Self::Tell(_) => "tell",
         }
     }
 }
 
-/// The next step.
+/// The next step. Where nothing is to be done but wait, the object has to say why.
 pub fn decide(seen: &Observed, now: Timestamp) -> Step {
+    match act(seen, now) {
+        Step::Wait(until) => tell(seen, until, now),
+        step => step,
+    }
+}
+
+fn tell(seen: &Observed, until: Option<Timestamp>, now: Timestamp) -> Step {
+    // What has ended keeps its last word.
+    let may_take_back = seen.told.is_some() && !seen.deleting && !seen.state.is_terminal();
+    match trouble(seen) {
+        Some(due) if seen.told.as_deref() == Some(due.trouble.reason) => Step::Wait(until),
+        Some(due) if now >= due.at => Step::Tell(Some(due.trouble)),
+        Some(_) | None if may_take_back => Step::Tell(None),
+        Some(due) => Step::Wait(Some(until.map_or(due.at, |until| until.min(due.at)))),
+        None => Step::Wait(until),
+    }
+}
+
+fn act(seen: &Observed, now: Timestamp) -> Step {
     if seen.deleting {
         return take_down(seen, now);
     }
@@ -117,8 +147,14 @@ fn take_down(seen: &Observed, now: Timestamp) -> Step {
             }
         },
         PodSight::Absent { confirmed: false } => Step::LookForPod,
-        PodSight::Absent { confirmed: true } | PodSight::Foreign { .. } if seen.has_finalizer => Step::Finish,
-        PodSight::Absent { confirmed: true } | PodSight::Foreign { .. } => drop_or_wait(seen, None),
+        PodSight::Absent { confirmed: true } | PodSight::Foreign { .. } | PodSight::Elsewhere { .. }
+            if seen.has_finalizer =>
+        {
+            Step::Finish
+        }
+        PodSight::Absent { confirmed: true } | PodSight::Foreign { .. } | PodSight::Elsewhere { .. } => {
+            drop_or_wait(seen, None)
+        }
     }
 }
 
@@ -129,8 +165,9 @@ fn bring_up(seen: &Observed, now: Timestamp) -> Step {
     let is_late = deadline.is_some_and(|deadline| now >= deadline);
     match &seen.pod {
         PodSight::Foreign { owner } => end(State::Error, Reason::ForeignPod { owner: owner.clone() }),
+        PodSight::Elsewhere { node } => Step::HandBack(format!("its pod is on node {node}")),
         PodSight::Ours(pod) => {
-            if let Some(step) = ended(seen, pod) {
+            if let Some(step) = ended(seen, pod, now) {
                 return step;
             }
             if seen.has_node_address {
@@ -183,6 +220,8 @@ fn keep_up(seen: &Observed, now: Timestamp) -> Step {
             };
         }
         PodSight::Foreign { .. } => return unhealthy(Reason::PodReplaced),
+        // The agent of that node takes it back.
+        PodSight::Elsewhere { .. } => return Step::Wait(None),
     };
     if seen.is_other_pod {
         return unhealthy(Reason::PodReplaced);
@@ -190,10 +229,13 @@ fn keep_up(seen: &Observed, now: Timestamp) -> Step {
     if seen.handed == Handed::ToAnotherBoot {
         return unhealthy(Reason::NodeRebooted);
     }
-    if let Some(step) = ended(seen, pod) {
+    if let Some(step) = ended(seen, pod, now) {
         return step;
     }
-    if pod.restarted_since_ready {
+    if seen.is_out_of_reach {
+        return unhealthy(Reason::OutOfReach);
+    }
+    if pod.restarted_since_ready || seen.has_new_sandbox {
         return unhealthy(Reason::Restarted);
     }
     if let Some(missed) = seen.missed {
@@ -206,7 +248,8 @@ fn keep_up(seen: &Observed, now: Timestamp) -> Step {
 fn attend(seen: &Observed, pod: &PodFacts, now: Timestamp) -> Step {
     // A server is never Ready without the addresses that players need, nor before its container is known where
     // a later restart must be told from an earlier one.
-    let is_reachable = !pod.addresses.is_empty() && seen.has_address && pod.is_container_known;
+    let is_reachable =
+        !pod.addresses.is_empty() && seen.has_address && pod.is_container_known && pod.over_since.is_none();
     match &seen.wishes.state {
         Some(StateWish::Ready | StateWish::Allocate { .. } | StateWish::Reserve { .. }) if !is_reachable => {
             return Step::Wait(None);
@@ -214,6 +257,9 @@ fn attend(seen: &Observed, pod: &PodFacts, now: Timestamp) -> Step {
         Some(_) => return Step::Grant(seen.wishes.clone()),
         None if !seen.wishes.is_empty() => return Step::Grant(seen.wishes.clone()),
         None => {}
+    }
+    if seen.has_moved_address {
+        return Step::Readdress;
     }
     match seen.state {
         State::RequestReady if is_reachable => Step::MakeReady,
@@ -241,7 +287,7 @@ fn attend(seen: &Observed, pod: &PodFacts, now: Timestamp) -> Step {
 }
 
 /// What the end of a pod, or its coming end, means.
-fn ended(seen: &Observed, pod: &PodFacts) -> Option<Step> {
+fn ended(seen: &Observed, pod: &PodFacts, now: Timestamp) -> Option<Step> {
     let is_terminating = pod.terminating_since.is_some();
     match &pod.ending {
         Some(Ending::Refused { .. }) if seen.state.is_before_ready() => {
@@ -259,7 +305,16 @@ fn ended(seen: &Observed, pod: &PodFacts) -> Option<Step> {
         }
         Some(Ending::Succeeded) => Some(unhealthy(Reason::PodDeleted)),
         None if is_terminating => Some(Step::Wait(None)),
-        None => None,
+        None if pod.restarted_since_ready => None,
+        None => {
+            let tells_by = after(pod.over_since?, TELLS_SOON);
+            let message = || "the game has ended; kubelet has not said how".to_owned();
+            Some(if now >= tells_by {
+                unhealthy(Reason::Failed { message: message() })
+            } else {
+                Step::Wait(Some(tells_by))
+            })
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use berth_api::game_server::{GameServer, PortSpec};
 use berth_api::lifecycle::State;
+use berth_api::link::Sequence;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 
@@ -30,10 +31,33 @@ pub(super) struct Memory {
     pub(super) refusal: Option<String>,
     /// The ports reserved, split and with host ports.
     pub(super) ports: Option<Vec<PortSpec>>,
+    /// The ports reserved for the SDK of a pod that shares the node's network.
+    pub(super) sdk_ports: Option<(u16, u16)>,
     /// Addresses of the sandbox, known before kubelet reports them.
     pub(super) sandbox_addresses: Vec<IpAddr>,
     /// What went wrong last.
     pub(super) last_error: Option<String>,
+    /// Changes up to this one are done with although the object does not say so: they were dropped.
+    pub(super) dropped: Sequence,
+    /// The last end of a game's container that we saw ourselves.
+    pub(super) exit: Option<Exit>,
+    /// The pod got another sandbox while the server was Ready or later.
+    pub(super) has_new_sandbox: bool,
+    /// Why the SDK is not open, or could not be.
+    pub(super) sdk_error: Option<String>,
+    /// The game's processes are on no network that this kernel knows.
+    pub(super) is_out_of_reach: bool,
+}
+
+/// The end of a container's first process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Exit {
+    /// Id of the container, as kubelet writes it.
+    pub(super) container: String,
+    /// When we saw it.
+    pub(super) at: Timestamp,
+    /// How it failed, where that is known already.
+    pub(super) failure: Option<String>,
 }
 
 impl Memory {
@@ -48,8 +72,14 @@ impl Memory {
             pod_is_gone: false,
             refusal: None,
             ports: None,
+            sdk_ports: None,
             sandbox_addresses: Vec::new(),
             last_error: None,
+            dropped: Sequence::default(),
+            exit: None,
+            has_new_sandbox: false,
+            sdk_error: None,
+            is_out_of_reach: false,
         }
     }
 

@@ -1,27 +1,28 @@
 //! Folds all that is known of one server into what a decision needs. Pure.
 
-use std::net::IpAddr;
-
+use berth_api::conditions::{self, ConditionKind};
 use berth_api::game_node::Room;
 use berth_api::game_server::GameServer;
 use berth_api::lifecycle::State;
 use berth_api::names;
 use berth_api::node_lease::{HandOver, Returned};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodSpec};
+use k8s_openapi::api::core::v1::{Pod, PodSpec};
 
-use super::memory::Memory;
+pub(super) use self::endings::{addresses, game_status, may_restart};
+use self::endings::{ending, terminated, terminating_since, to_end_by};
+use super::addresses::Shown;
+use super::memory::{Exit, Memory};
+use super::trouble::{Hindrance, hindrance};
 use super::wishes::Wishes;
 use crate::identity::Identity;
 use crate::node::NodeFacts;
 use crate::node::room::{minus, taken_by};
 
+mod endings;
+
 /// Name of the container by which another system's pods speak for their game.
 const FOREIGN_SIDECAR: &str = "agones-gameserver-sidecar";
-/// What kubelet says of a pod that it will not run; `OutOf…` is one of them too.
-const REFUSALS: [&str; 5] =
-    ["NodePorts", "NodeAffinity", "UnexpectedAdmissionError", "NodeName", "TopologyAffinityError"];
-
 /// What a decision needs to know.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Observed {
@@ -41,6 +42,8 @@ pub struct Observed {
     pub has_node_address: bool,
     /// Whether the server's status shows one.
     pub has_address: bool,
+    /// Whether the addresses that it shows are out of date.
+    pub has_moved_address: bool,
     /// Whether its host ports are reserved.
     pub has_ports: bool,
     /// Whether it has had a pod.
@@ -59,6 +62,14 @@ pub struct Observed {
     pub wishes: Wishes,
     /// What went wrong last.
     pub last_error: Option<String>,
+    /// The game has got another sandbox, and with it another start, since it was Ready.
+    pub has_new_sandbox: bool,
+    /// Why the game cannot reach its SDK.
+    pub sdk_error: Option<String>,
+    /// The game's own processes are not on this kernel's network, which is where the SDK is.
+    pub is_out_of_reach: bool,
+    /// The reason that the object gives for not going on.
+    pub told: Option<String>,
 }
 
 /// Whom a server was handed to.
@@ -88,6 +99,11 @@ pub enum PodSight {
         /// Whose it is.
         owner: String,
     },
+    /// The server's, on another node.
+    Elsewhere {
+        /// That node.
+        node: String,
+    },
     /// The server's.
     Ours(PodFacts),
 }
@@ -99,8 +115,14 @@ pub struct PodFacts {
     pub uid: String,
     /// When somebody asked for its deletion.
     pub terminating_since: Option<Timestamp>,
+    /// When its grace is over, where somebody asked for its deletion.
+    pub to_end_by: Option<Timestamp>,
     /// How it, or its game, has ended.
     pub ending: Option<Ending>,
+    /// Since when the game is known to have ended although kubelet does not say how yet.
+    pub over_since: Option<Timestamp>,
+    /// What keeps the game from running.
+    pub(super) hindrance: Option<Hindrance>,
     /// Its addresses.
     pub addresses: Vec<String>,
     /// The game's container is known well enough to tell a later restart from an earlier one.
@@ -167,10 +189,12 @@ pub(super) fn observe(
     around: Surroundings<'_>,
 ) -> Observed {
     let recorded = server.annotation(names::POD_UID_ANNOTATION);
-    let pod = sight(server, pod, memory);
+    let pod_addresses = pod.map(|pod| addresses(pod, &memory.sandbox_addresses)).unwrap_or_default();
+    let pod = sight(server, pod, memory, &around.identity.node);
     let is_other_pod = match (&pod, recorded) {
         (PodSight::Ours(facts), Some(recorded)) => facts.uid != recorded,
-        (PodSight::Ours(_) | PodSight::Absent { .. } | PodSight::Foreign { .. }, _) => false,
+        (_, None) => false,
+        (PodSight::Absent { .. } | PodSight::Foreign { .. } | PodSight::Elsewhere { .. }, _) => false,
     };
     let status = server.status.as_ref();
     let finalizers = server.metadata.finalizers.iter().flatten();
@@ -185,8 +209,9 @@ pub(super) fn observe(
         has_finalizer: finalizers.into_iter().any(|name| is_our_finalizer(name)),
         handed: handed(server, around.identity),
         node_refuses: is_coming.then(template).and_then(|spec| around.refuses(spec.as_ref())),
-        has_node_address: around.node.address().is_some(),
+        has_node_address: around.node.address_for(server).is_some(),
         has_address: status.is_some_and(|status| !status.address.is_empty()),
+        has_moved_address: Shown::new(server, around.node, &pod_addresses).is_news_to(server),
         has_ports: memory.ports.is_some(),
         had_pod: recorded.is_some() || memory.made_pod,
         refusal: memory.refusal.clone(),
@@ -198,6 +223,13 @@ pub(super) fn observe(
             .and_then(|until| until.parse().ok()),
         wishes: memory.pending.fold(),
         last_error: memory.last_error.clone(),
+        has_new_sandbox: memory.has_new_sandbox,
+        sdk_error: memory.sdk_error.clone(),
+        is_out_of_reach: memory.is_out_of_reach,
+        told: status
+            .and_then(|status| status.conditions.as_deref())
+            .and_then(|conditions| conditions::trouble(conditions, ConditionKind::Progressing))
+            .map(|condition| condition.reason.clone()),
     }
 }
 
@@ -251,7 +283,7 @@ pub(super) fn has_foreign_sidecar(pod: &Pod) -> bool {
     spec.containers.iter().chain(init).any(|one| one.name == FOREIGN_SIDECAR)
 }
 
-fn sight(server: &GameServer, pod: Option<&Pod>, memory: &Memory) -> PodSight {
+fn sight(server: &GameServer, pod: Option<&Pod>, memory: &Memory, node: &str) -> PodSight {
     let Some(pod) = pod else {
         return PodSight::Absent { confirmed: memory.pod_is_gone };
     };
@@ -263,118 +295,38 @@ fn sight(server: &GameServer, pod: Option<&Pod>, memory: &Memory) -> PodSight {
         );
         return PodSight::Foreign { owner };
     }
+    let place = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default();
+    if !place.is_empty() && place != node {
+        return PodSight::Elsewhere { node: place.to_owned() };
+    }
     let restarts = may_restart(pod);
     let game = game_status(server, pod);
     let container = game.and_then(|game| game.container_id.as_deref()).filter(|id| !id.is_empty());
     let running = game.and_then(|game| game.state.as_ref()?.running.as_ref()).is_some();
-    let at_ready = server.annotation(names::READY_CONTAINER_ANNOTATION);
+    let has_ended = game.is_some_and(|game| terminated(game).is_some());
+    // What we saw end, where kubelet has not seen it yet.
+    let over = memory.exit.as_ref().filter(|exit| !has_ended && Some(exit.container.as_str()) == container);
+    let at_ready = server
+        .annotation(names::READY_CONTAINER_ANNOTATION)
+        .or_else(|| server.annotation(names::OLD_READY_CONTAINER_ANNOTATION));
+    let is_another = container.is_some_and(|container| Some(container) != at_ready);
     PodSight::Ours(PodFacts {
         uid: pod.metadata.uid.clone().unwrap_or_default(),
         terminating_since: terminating_since(pod),
-        ending: ending(server, pod),
+        to_end_by: to_end_by(pod),
+        ending: ending(server, pod).or_else(|| over.filter(|_| !restarts).and_then(failure)),
+        over_since: over.map(|exit| exit.at),
         addresses: addresses(pod, &memory.sandbox_addresses),
         is_container_known: !restarts || (running && container.is_some()),
-        restarted_since_ready: restarts
-            && at_ready.is_some()
-            && (container.is_some_and(|container| Some(container) != at_ready)
-                || game.is_some_and(|game| terminated(game).is_some())),
+        restarted_since_ready: restarts && at_ready.is_some() && (is_another || has_ended || over.is_some()),
+        hindrance: hindrance(server, pod),
     })
 }
 
-fn terminating_since(pod: &Pod) -> Option<Timestamp> {
-    let deadline = pod.metadata.deletion_timestamp.as_ref()?.0;
-    let grace = pod.metadata.deletion_grace_period_seconds.unwrap_or_default();
-    Some(deadline.saturating_sub(jiff::SignedDuration::from_secs(grace)).unwrap_or(deadline))
-}
-
-/// The addresses kubelet reports, or, before it does, those of the sandbox.
-pub(super) fn addresses(pod: &Pod, sandbox: &[IpAddr]) -> Vec<String> {
-    let reported: Vec<String> = pod
-        .status
-        .iter()
-        .flat_map(|status| status.pod_ips.iter().flatten())
-        .map(|one| one.ip.clone())
-        .filter(|ip| !ip.is_empty())
-        .collect();
-    if reported.is_empty() { sandbox.iter().map(ToString::to_string).collect() } else { reported }
-}
-
-fn may_restart(pod: &Pod) -> bool {
-    let policy = pod.spec.as_ref().and_then(|spec| spec.restart_policy.as_deref());
-    policy.is_some_and(|policy| policy != "Never")
-}
-
-/// What kubelet says of the game's container.
-pub(super) fn game_status<'a>(server: &GameServer, pod: &'a Pod) -> Option<&'a ContainerStatus> {
-    let name = pod
-        .metadata
-        .annotations
-        .as_ref()
-        .and_then(|annotations| annotations.get(names::CONTAINER_ANNOTATION).map(String::as_str))
-        .or(server.spec.container.as_deref());
-    let statuses = pod.status.as_ref()?.container_statuses.as_ref()?;
-    match name {
-        Some(name) => statuses.iter().find(|one| one.name == name),
-        None => statuses.first(),
-    }
-}
-
-fn terminated(status: &ContainerStatus) -> Option<(i32, Option<&str>)> {
-    let ended = status.state.as_ref()?.terminated.as_ref()?;
-    Some((ended.exit_code, ended.reason.as_deref()))
-}
-
-fn ending(server: &GameServer, pod: &Pod) -> Option<Ending> {
-    let status = pod.status.as_ref()?;
-    let reason = status.reason.clone().unwrap_or_default();
-    let message = status.message.clone().unwrap_or_default();
-    if reason == "Evicted" {
-        return Some(Ending::Evicted { message });
-    }
-    let game = game_status(server, pod);
-    let exit = game.and_then(terminated).map(|(code, why)| {
-        let name = game.map(|game| game.name.clone()).unwrap_or_default();
-        let why = why.filter(|why| *why != "Error").map(|why| format!(" ({why})")).unwrap_or_default();
-        (code, format!("container {name} ended with exit code {code}{why}"))
-    });
-    match status.phase.as_deref() {
-        Some("Failed") => {
-            let was_run = status.container_statuses.as_ref().is_some_and(|statuses| !statuses.is_empty());
-            let is_refusal = reason.starts_with("OutOf") || REFUSALS.contains(&reason.as_str());
-            if is_refusal && !was_run {
-                return Some(Ending::Refused {
-                    message: format!("kubelet refused the pod: {reason}: {message}"),
-                });
-            }
-            let told = if reason.is_empty() { message } else { format!("{reason}: {message}") };
-            let message = match exit {
-                Some((code, exit)) if code != 0 => exit,
-                Some(_) | None if told.is_empty() => failed_container(pod),
-                Some(_) | None => told,
-            };
-            Some(Ending::Failed { message })
-        }
-        Some("Succeeded") => Some(Ending::Succeeded),
-        // The game has ended for good while another container of its pod lives on.
-        _ if !may_restart(pod) => match exit {
-            Some((0, _)) => Some(Ending::Succeeded),
-            Some((_, message)) => Some(Ending::Failed { message }),
-            None => None,
-        },
-        _ => None,
-    }
-}
-
-fn failed_container(pod: &Pod) -> String {
-    let status = pod.status.as_ref();
-    let statuses = status.iter().flat_map(|status| {
-        status.container_statuses.iter().flatten().chain(status.init_container_statuses.iter().flatten())
-    });
-    statuses
-        .filter_map(|one| terminated(one).filter(|(code, _)| *code != 0).map(|(code, _)| (one, code)))
-        .map(|(one, code)| format!("container {} ended with exit code {code}", one.name))
-        .next()
-        .unwrap_or_else(|| "the pod failed".to_owned())
+/// The end of a game's process, where that alone tells enough. Success is for kubelet to say: other containers of the
+/// pod may matter too.
+fn failure(exit: &Exit) -> Option<Ending> {
+    exit.failure.clone().map(|message| Ending::Failed { message })
 }
 
 #[cfg(test)]

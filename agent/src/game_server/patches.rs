@@ -1,5 +1,6 @@
 //! The writes to a GameServer, as merge patches under the version that was seen. Pure.
 
+use berth_api::conditions::{ConditionKind, Trouble, told};
 use berth_api::game_server::{GameServer, NodeAddress, PortSpec};
 use berth_api::lifecycle::State;
 use berth_api::names;
@@ -8,6 +9,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::Reason;
+use super::addresses::Shown;
 use super::observe::{is_our_finalizer, times_returned};
 use super::pod::status_ports;
 use crate::node::NodeFacts;
@@ -60,6 +62,8 @@ impl Patch {
 /// The place of a server: what Scheduled shows.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place<'a> {
+    /// The server.
+    pub(super) server: &'a GameServer,
     /// Our node.
     pub(super) name: &'a str,
     /// What is known of it.
@@ -71,21 +75,22 @@ pub(super) struct Place<'a> {
 }
 
 impl Place<'_> {
-    fn addresses(&self) -> Vec<NodeAddress> {
-        let pod = self
-            .pod_addresses
-            .iter()
-            .map(|address| NodeAddress { kind: "PodIP".to_owned(), address: address.clone() });
-        self.node.addresses.iter().cloned().chain(pod).collect()
+    fn shown(&self) -> Shown {
+        Shown::new(self.server, self.node, self.pod_addresses)
     }
 
-    fn write(&self, server: &GameServer, patch: &mut Patch) {
-        if server.spec.ports() != self.ports {
+    fn addresses(&self) -> Vec<NodeAddress> {
+        self.shown().all
+    }
+
+    fn write(&self, patch: &mut Patch) {
+        if self.server.spec.ports() != self.ports {
             patch.spec.insert("ports".to_owned(), json!(self.ports));
         }
+        let shown = self.shown();
         patch.status("ports", json!(status_ports(self.ports)));
-        patch.status("address", json!(self.node.address().unwrap_or_default()));
-        patch.status("addresses", json!(self.addresses()));
+        patch.status("address", json!(shown.address));
+        patch.status("addresses", json!(shown.all));
         patch.status("nodeName", json!(self.name));
     }
 }
@@ -95,7 +100,7 @@ pub(super) fn schedule(server: &GameServer, place: Place<'_>, pod_uid: &str) -> 
     let mut patch = Patch::under(server);
     patch.annotate(names::POD_UID_ANNOTATION, pod_uid);
     patch.status("state", json!(State::Scheduled));
-    place.write(server, &mut patch);
+    place.write(&mut patch);
     patch.finish()
 }
 
@@ -104,7 +109,24 @@ pub(super) fn restore(server: &GameServer, place: Place<'_>, state: State, pod_u
     let mut patch = Patch::under(server);
     patch.annotate(names::POD_UID_ANNOTATION, pod_uid);
     patch.status("state", json!(state));
-    place.write(server, &mut patch);
+    place.write(&mut patch);
+    patch.finish()
+}
+
+/// The addresses that players reach the server by now.
+pub(super) fn readdress(place: Place<'_>) -> Value {
+    let mut patch = Patch::under(place.server);
+    let shown = place.shown();
+    patch.status("address", json!(shown.address));
+    patch.status("addresses", json!(shown.all));
+    patch.finish()
+}
+
+/// Why the server does not go on, or that it does again.
+pub(super) fn tell(server: &GameServer, trouble: Option<&Trouble>, now: Timestamp) -> Value {
+    let mut patch = Patch::under(server);
+    let known = server.status.as_ref().and_then(|status| status.conditions.as_deref());
+    patch.status("conditions", json!(told(known, ConditionKind::Progressing, trouble, now)));
     patch.finish()
 }
 

@@ -4,7 +4,7 @@
 
 use berth_api::game_server::{EvictionSafe, GameServer, PortPolicy, PortSpec, StatusPort};
 use berth_api::names;
-use k8s_openapi::api::core::v1::{PodSpec, PodTemplateSpec};
+use k8s_openapi::api::core::v1::{Pod, PodSpec, PodTemplateSpec};
 use serde_json::{Map, Value, json};
 
 /// What a pod is built from.
@@ -16,6 +16,10 @@ pub struct Plan<'a> {
     pub ports: &'a [PortSpec],
     /// The node it is for.
     pub node: &'a str,
+    /// Where the SDK listens for it: gRPC, then REST.
+    pub sdk_ports: (u16, u16),
+    /// Whether pods may share the node's network here.
+    pub allows_host_network: bool,
     /// Account to use where the template names none; none means the namespace's default.
     pub service_account: Option<&'a str>,
 }
@@ -65,7 +69,7 @@ pub fn build(plan: Plan<'_>) -> Result<Value, PodError> {
     let server = plan.server;
     let typed = server.spec.template.read().map_err(PodError::Template)?;
     let typed_spec = typed.spec.clone().unwrap_or_default();
-    refuse(&typed_spec, plan.node)?;
+    refuse(&typed_spec, plan)?;
     let game = server.spec.game_container(&typed_spec).ok_or(PodError::NoGameContainer)?.to_owned();
 
     let mut pod = server.spec.template.0.clone();
@@ -76,24 +80,38 @@ pub fn build(plan: Plan<'_>) -> Result<Value, PodError> {
 
     let spec = object(top, "spec", ".spec")?;
     let passthrough = add_ports(spec, plan.ports, &game)?;
-    set_sdk_ports(spec, server.spec.sdk_ports());
+    set_sdk_ports(spec, plan.sdk_ports);
     place(spec, plan);
     add_tolerations(spec)?;
     label(object(top, "metadata", ".metadata")?, plan, &typed, &Marks { game: &game, passthrough })?;
     Ok(pod)
 }
 
-/// What does not go with a pod that is put on a node by its name.
-fn refuse(spec: &PodSpec, node: &str) -> Result<(), PodError> {
+/// Beginnings of the names that are given to runtimes with a network stack of their own. One that has another name is
+/// known by its work: no process of the game is on the node's kernel then.
+const OWN_STACKS: [&str; 3] = ["gvisor", "runsc", "kata"];
+
+/// What does not go with a pod that is put on a node by its name, and whose SDK is on the node's kernel.
+fn refuse(spec: &PodSpec, plan: Plan<'_>) -> Result<(), PodError> {
     let refused = |field, what| Err(PodError::Refused { field, what });
     if spec.scheduling_gates.as_ref().is_some_and(|gates| !gates.is_empty()) {
         return refused("schedulingGates", "cannot be used: no scheduler places this pod");
     }
-    if spec.node_name.as_deref().is_some_and(|name| !name.is_empty() && name != node) {
+    if spec.node_name.as_deref().is_some_and(|name| !name.is_empty() && name != plan.node) {
         return refused("nodeName", "names another node than the one the server was handed to");
     }
-    if spec.host_network == Some(true) {
-        return refused("hostNetwork", "cannot be used: the SDK of a server needs a loopback of its own");
+    if is_on_host(Some(spec)) && !plan.allows_host_network {
+        return refused(
+            "hostNetwork",
+            "cannot be used: agents here are set to refuse pods on the node's network",
+        );
+    }
+    let runtime = spec.runtime_class_name.as_deref().unwrap_or_default();
+    if OWN_STACKS.iter().any(|name| runtime.starts_with(name)) {
+        return refused(
+            "runtimeClassName",
+            "cannot be used: its network is not the node's kernel's, where the SDK is",
+        );
     }
     Ok(())
 }
@@ -327,6 +345,21 @@ pub fn ports_of_pod(server: &GameServer, pod: &PodSpec) -> Option<Vec<PortSpec>>
         }
     }
     Some(ports)
+}
+
+/// Whether a pod shares the host's network.
+pub(super) fn is_on_host(spec: Option<&PodSpec>) -> bool {
+    spec.is_some_and(|spec| spec.host_network == Some(true))
+}
+
+/// The ports of the SDK that the containers of a pod were told of: gRPC, then REST.
+pub(super) fn sdk_ports_of(server: &GameServer, pod: &Pod) -> (u16, u16) {
+    let (grpc, http) = server.spec.sdk_ports();
+    let told = |name: &str| -> Option<u16> {
+        let env = pod.spec.iter().flat_map(|spec| &spec.containers).filter_map(|one| one.env.as_ref());
+        env.flatten().find(|one| one.name == name)?.value.as_ref()?.parse().ok()
+    };
+    (told(names::SDK_GRPC_PORT_ENV).unwrap_or(grpc), told(names::SDK_HTTP_PORT_ENV).unwrap_or(http))
 }
 
 fn object<'a>(

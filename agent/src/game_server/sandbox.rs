@@ -1,7 +1,8 @@
 //! The SDK listeners of one server: opened in its pod's sandbox, or handed back by `berth-sdk`.
 //!
 //! The opening starts as soon as the pod is made, long before kubelet can run it, so that the first process of the pod
-//! finds the SDK there.
+//! finds the SDK there. It goes on afterwards: a pod may get another sandbox, and the listeners of the old one are dead
+//! then. Listeners that were handed back may be of either; who tries to listen beside them finds out.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use berth_runtime::clock::Instant;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 
-use crate::host::{Host, HostError, SandboxRequest, SdkSockets};
+use crate::host::{Host, HostError, NetnsId, SandboxRequest, SdkSockets};
 
 /// First and longest wait before the next try to open.
 const WAITS: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
@@ -27,24 +28,42 @@ pub(super) struct Wanted {
     pub(super) grpc_port: u16,
     /// Port for REST.
     pub(super) http_port: u16,
+    /// The pod shares the host's loopback.
+    pub(super) on_host: bool,
+}
+
+/// What the opening came to.
+#[derive(Debug)]
+pub(super) enum Opened {
+    /// The first listeners of this server.
+    First(SdkSockets),
+    /// The pod has another sandbox than before.
+    Again(SdkSockets),
+    /// Those that `berth-sdk` handed back are the right ones.
+    AreHeld,
+    /// It did not open. The flag says whether this is the first time in a row.
+    Failed(HostError, bool),
 }
 
 /// Where the listeners stand.
 pub(super) struct Sandbox {
     stage: Stage,
+    /// Generation of the newest listeners; 0 while there were none.
     generation: u32,
     backoff: Backoff,
 }
 
+type Opening = BoxFuture<'static, Result<SdkSockets, HostError>>;
+
 enum Stage {
     /// Nothing is wanted.
     Closed,
-    /// The host waits for the sandbox.
-    Opening { opening: BoxFuture<'static, Result<SdkSockets, HostError>> },
+    /// The host waits for the sandbox, or tries beside listeners that were handed back.
+    Opening(Opening),
     /// Trying again then.
     Resting { until: Instant, why: String },
-    /// The front has them.
-    Open,
+    /// The front has those of this sandbox; the host waits for another one.
+    Open { sandbox: NetnsId, next: Option<Opening> },
     /// The pod speaks for its game by a container of its own.
     Foreign,
 }
@@ -57,27 +76,32 @@ impl Sandbox {
     /// The word for the local socket.
     pub(super) fn word(&self) -> String {
         match &self.stage {
+            Stage::Opening(_) | Stage::Closed if self.generation > 0 => "open".to_owned(),
             Stage::Closed => "closed".to_owned(),
-            Stage::Opening { .. } => "opening".to_owned(),
+            Stage::Opening(_) => "opening".to_owned(),
             Stage::Resting { why, .. } => format!("failed: {why}"),
-            Stage::Open => "open".to_owned(),
+            Stage::Open { .. } => "open".to_owned(),
             Stage::Foreign => "sidecar".to_owned(),
         }
     }
 
-    /// Opens, where that has not begun.
+    /// Opens, where that has not begun; watches for another sandbox, where it is open.
     pub(super) fn open<H: Host>(&mut self, host: &Arc<H>, wanted: &Wanted, now: Instant) {
-        match &self.stage {
-            Stage::Opening { .. } | Stage::Open | Stage::Foreign => return,
+        let other_than = match &self.stage {
+            Stage::Opening(_) | Stage::Foreign | Stage::Open { next: Some(_), .. } => return,
+            // The host's loopback does not change.
+            Stage::Open { .. } if wanted.on_host => return,
             Stage::Resting { until, .. } if now < *until => return,
-            Stage::Closed | Stage::Resting { .. } => {}
-        }
+            Stage::Closed | Stage::Resting { .. } => None,
+            Stage::Open { sandbox, next: None } => Some(*sandbox),
+        };
         let request = SandboxRequest {
             pod_uid: wanted.pod_uid.clone(),
             grpc_port: wanted.grpc_port,
             http_port: wanted.http_port,
             generation: self.generation + 1,
-            other_than: None,
+            other_than,
+            on_host: wanted.on_host,
         };
         let host = Arc::clone(host);
         let opening = async move {
@@ -85,7 +109,11 @@ impl Sandbox {
             let cancel = CancellationToken::new();
             host.open_sdk(request, &cancel).await
         };
-        self.stage = Stage::Opening { opening: opening.boxed() };
+        let opening = opening.boxed();
+        match &mut self.stage {
+            Stage::Open { next, .. } => *next = Some(opening),
+            stage => *stage = Stage::Opening(opening),
+        }
     }
 
     /// Another program speaks for this game.
@@ -93,10 +121,12 @@ impl Sandbox {
         self.stage = Stage::Foreign;
     }
 
-    /// Stops what has not succeeded; listeners that are open stay.
+    /// Waits for nothing any more; listeners that are open stay.
     pub(super) fn stop_trying(&mut self) {
-        if matches!(self.stage, Stage::Opening { .. } | Stage::Resting { .. }) {
-            self.stage = Stage::Closed;
+        match &mut self.stage {
+            Stage::Opening(_) | Stage::Resting { .. } => self.stage = Stage::Closed,
+            Stage::Open { next, .. } => *next = None,
+            Stage::Closed | Stage::Foreign => {}
         }
     }
 
@@ -105,39 +135,54 @@ impl Sandbox {
         self.stage = Stage::Closed;
     }
 
-    /// The front has these listeners.
+    /// The front has these listeners, from `berth-sdk`.
     pub(super) fn note_held(&mut self, keys: &[ListenerKey]) {
-        let Some(generation) = keys.iter().map(|key| key.generation).max() else { return };
-        if generation >= self.generation {
-            self.generation = generation;
-            self.stage = Stage::Open;
-            self.backoff.reset();
+        let newest = keys.iter().map(|key| key.generation).max().unwrap_or_default();
+        if newest > self.generation {
+            self.generation = newest;
+            // What was being tried had another generation in mind.
+            if matches!(self.stage, Stage::Opening(_) | Stage::Resting { .. }) {
+                self.stage = Stage::Closed;
+            }
         }
-    }
-
-    /// It did not open, and is tried again later. Answers whether this is the first time in a row.
-    pub(super) fn note_failure(&mut self, error: &HostError, now: Instant) -> bool {
-        let is_first = self.backoff.attempts() == 0;
-        self.stage = Stage::Resting { until: now + self.backoff.next(), why: error.to_string() };
-        is_first
     }
 
     /// When to try again, where that is ahead.
     pub(super) fn next_try(&self) -> Option<Instant> {
         match &self.stage {
             Stage::Resting { until, .. } => Some(*until),
-            Stage::Closed | Stage::Opening { .. } | Stage::Open | Stage::Foreign => None,
+            Stage::Closed | Stage::Opening(_) | Stage::Open { .. } | Stage::Foreign => None,
         }
     }
 
     /// Waits for the opening to end; never, where there is none. Safe to drop and call again.
-    pub(super) async fn opened(&mut self) -> Result<SdkSockets, HostError> {
-        let Stage::Opening { opening } = &mut self.stage else {
-            return std::future::pending().await;
+    pub(super) async fn opened(&mut self, now: impl Fn() -> Instant) -> Opened {
+        let (answer, was_open) = match &mut self.stage {
+            Stage::Opening(opening) => (opening.await, false),
+            Stage::Open { next: Some(next), .. } => (next.await, true),
+            Stage::Closed | Stage::Resting { .. } | Stage::Open { next: None, .. } | Stage::Foreign => {
+                return std::future::pending().await;
+            }
         };
-        let answer = opening.await;
-        // A finished future must not be asked again.
-        self.stage = Stage::Closed;
-        answer
+        let is_first = self.generation == 0;
+        match answer {
+            Ok(sockets) => {
+                self.stage = Stage::Open { sandbox: sockets.sandbox, next: None };
+                self.generation += 1;
+                self.backoff.reset();
+                if is_first { Opened::First(sockets) } else { Opened::Again(sockets) }
+            }
+            // Ours, since they were handed back, and in the sandbox that the pod has now.
+            Err(HostError::AddressInUse { sandbox, .. }) if !is_first && !was_open => {
+                self.stage = Stage::Open { sandbox, next: None };
+                self.backoff.reset();
+                Opened::AreHeld
+            }
+            Err(error) => {
+                let is_first_failure = self.backoff.attempts() == 0;
+                self.stage = Stage::Resting { until: now() + self.backoff.next(), why: error.to_string() };
+                Opened::Failed(error, is_first_failure)
+            }
+        }
     }
 }

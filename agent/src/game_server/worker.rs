@@ -21,20 +21,22 @@ use tokio::sync::watch;
 use tracing::{debug, info, warn};
 
 use super::apply::{Actor, ApplyError, key};
+use super::container::Container;
 use super::decide::{Step, decide};
 use super::mailbox::{Ended, Mail, Mailbox};
 use super::memory::{Memory, known_ports};
-use super::observe::{Surroundings, game_status, has_foreign_sidecar, is_pod_of, observe};
-use super::sandbox::{Sandbox, Wanted};
+use super::observe::{Handed, Surroundings, handed, is_pod_of, observe};
+use super::sandbox::Sandbox;
 use super::view::{applied, view};
 use super::{FailureLabels, Line};
-use crate::host::{Host, HostError, SdkSockets};
+use crate::host::Host;
 use crate::lease::Authority;
 use crate::node::NodeFacts;
 use crate::ports::{Tenant, slots_of};
 
 mod granting;
 mod steps;
+mod watching;
 
 /// First and longest pause after a step that failed.
 const WAITS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
@@ -61,6 +63,7 @@ pub(super) struct Worker<H> {
     pod: Option<Arc<Pod>>,
     memory: Memory,
     sandbox: Sandbox,
+    container: Container,
     backoff: Backoff,
     /// No step before then.
     rests_until: Option<Instant>,
@@ -105,6 +108,7 @@ impl<H: Host> Worker<H> {
             pod,
             memory,
             sandbox: Sandbox::new(),
+            container: Container::new(),
             backoff: Backoff::new(WAITS.0, WAITS.1),
             rests_until: None,
             looks_at: None,
@@ -139,12 +143,14 @@ impl<H: Host> Worker<H> {
             }
             let is_held = self.actor.claim().is_ok();
             let wake = self.next_wake().filter(|_| is_held);
+            let clock = &self.actor.clock;
             // Mail first: what is new makes the rest moot. The order of the others does not matter.
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return,
                 mail = self.mailbox.take() => self.read(mail).await,
-                opened = self.sandbox.opened() => self.note_opened(opened).await,
+                opened = self.sandbox.opened(|| clock.instant()) => self.note_opened(opened).await,
+                news = self.container.news(|| clock.instant()) => self.note_container(news),
                 _ = self.authority.held(), if !is_held => {}
                 changed = self.node.changed() => if changed.is_err() { stop.cancelled().await },
                 () = sleep_until(wake) => {}
@@ -158,12 +164,13 @@ impl<H: Host> Worker<H> {
             let ahead = time.duration_since(self.actor.clock.now());
             now + Duration::try_from(ahead).unwrap_or_default()
         });
-        [self.rests_until, looks_at, self.sandbox.next_try()].into_iter().flatten().min()
+        let tries = [self.sandbox.next_try(), self.container.next_look()];
+        [self.rests_until, looks_at].into_iter().chain(tries).flatten().min()
     }
 
     /// Steps until there is nothing to do but wait.
     async fn turn(&mut self, stop: &CancellationToken) -> Business {
-        self.tend_sandbox();
+        self.tend_pod();
         let now = self.actor.clock.instant();
         if self.rests_until.is_some_and(|until| now < until) {
             return Business::GoesOn;
@@ -186,7 +193,7 @@ impl<H: Host> Worker<H> {
                 }
             }
             self.tell_front().await;
-            self.tend_sandbox();
+            self.tend_pod();
             self.show();
             let step = self.decide();
             debug!(game_server = %self.name(), step = step.word(), state = %self.memory.state, "decided");
@@ -323,64 +330,6 @@ impl<H: Host> Worker<H> {
         self.tell_start().await;
     }
 
-    /// The clock for pings starts with the game's container.
-    async fn tell_start(&mut self) {
-        let Some(pod) = self.pod.as_deref().filter(|pod| is_pod_of(pod, &self.server)) else { return };
-        let Some(game) = game_status(&self.server, pod) else { return };
-        let running = game.state.as_ref().and_then(|state| state.running.as_ref());
-        let Some(started_at) = running.and_then(|running| running.started_at.as_ref()) else { return };
-        if self.started == game.container_id {
-            return;
-        }
-        let ago = self.actor.clock.now().duration_since(started_at.0);
-        let ago = Duration::try_from(ago).unwrap_or_default();
-        let now = self.actor.clock.instant();
-        self.actor.front.started(self.uid.clone(), now.checked_sub(ago).unwrap_or(now)).await;
-        self.started.clone_from(&game.container_id);
-    }
-
-    /// Opens the listeners of a pod that will run, closes those of one that will not.
-    fn tend_sandbox(&mut self) {
-        let Some(pod) = self.pod.as_deref().filter(|pod| is_pod_of(pod, &self.server)) else {
-            self.sandbox.stop_trying();
-            return;
-        };
-        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-        if matches!(phase, Some("Failed" | "Succeeded")) || pod.metadata.deletion_timestamp.is_some() {
-            self.sandbox.stop_trying();
-            return;
-        }
-        if has_foreign_sidecar(pod) {
-            self.sandbox.leave_to_sidecar();
-            return;
-        }
-        let (grpc_port, http_port) = self.server.spec.sdk_ports();
-        let wanted = Wanted { pod_uid: pod.metadata.uid.clone().unwrap_or_default(), grpc_port, http_port };
-        self.sandbox.open(&self.actor.host, &wanted, self.actor.clock.instant());
-    }
-
-    async fn note_opened(&mut self, opened: Result<SdkSockets, HostError>) {
-        match opened {
-            Ok(sockets) => {
-                let keys: Vec<_> = sockets.listeners.iter().map(|(key, _)| *key).collect();
-                info!(game_server = %self.name(), listeners = keys.len(), sandbox = %sockets.sandbox, "SDK listens");
-                self.memory.sandbox_addresses = sockets.addresses;
-                self.sandbox.note_held(&keys);
-                self.actor.front.listeners(self.uid.clone(), sockets.listeners).await;
-            }
-            Err(error) => {
-                // After a restart, `berth-sdk` has the listeners of our predecessor and hands them back.
-                let held = self.actor.front.held(self.uid.clone()).await;
-                let is_first = self.sandbox.note_failure(&error, self.actor.clock.instant());
-                self.sandbox.note_held(&held);
-                let may_be_ours = is_first && matches!(error, HostError::AddressInUse { .. });
-                if held.is_empty() && !may_be_ours {
-                    warn!(game_server = %self.name(), error = %chain(&error), "the SDK could not be opened yet");
-                }
-            }
-        }
-    }
-
     /// Looks at the object itself, past the watch.
     async fn look_again(&mut self) -> Result<Business, ApplyError> {
         let (namespace, name) = key(&self.server);
@@ -395,13 +344,14 @@ impl<H: Host> Worker<H> {
         self.note_server(Arc::new(server));
         match self.server.node_name() {
             Some(node) if node == self.actor.identity.node => Ok(Business::GoesOn),
+            // Whoever changed the status did not hand the server over, and its pod is here.
+            place if self.has_own_pod() && (place.is_none() || self.is_handed_to_us()) => {
+                warn!(game_server = %self.name(), has_left, node = place, "its place was changed while its pod is here; restoring it");
+                self.restore().await
+            }
             Some(node) => {
                 let why = format!("it belongs to node {node}");
                 self.let_go(&why).await
-            }
-            None if self.has_own_pod() => {
-                warn!(game_server = %self.name(), has_left, "its status was wiped while its pod is here; restoring it");
-                self.restore().await
             }
             None => self.let_go("no node has it").await,
         }
@@ -411,12 +361,15 @@ impl<H: Host> Worker<H> {
         self.pod.as_deref().is_some_and(|pod| is_pod_of(pod, &self.server))
     }
 
-    /// Nothing of the server stays with us. A pod whose server is gone has nobody to delete it but us.
+    fn is_handed_to_us(&self) -> bool {
+        handed(&self.server, &self.actor.identity) == Handed::ToUs
+    }
+
+    /// Nothing of the server stays with us. A pod whose server is gone or elsewhere has nobody to delete it but us.
     async fn let_go(&mut self, why: &str) -> Result<Business, ApplyError> {
         if self.has_own_pod()
             && let Some(pod) = self.pod.clone()
             && pod.metadata.deletion_timestamp.is_none()
-            && self.server.node_name() == Some(self.actor.identity.node.as_str())
         {
             self.actor.delete_pod(&pod).await?;
         }

@@ -12,7 +12,7 @@ use berth_runtime::CancellationToken;
 use futures::future::BoxFuture;
 use tokio::sync::watch;
 
-use super::{Host, HostError, NetnsId, SandboxRequest, SdkSockets};
+use super::{Exit, FoundContainer, Host, HostError, NetnsId, SandboxRequest, SdkSockets};
 
 /// A host whose ports are free and whose sandboxes come when told. Its listeners are real, on free ports of loopback.
 #[derive(Debug)]
@@ -23,7 +23,15 @@ pub struct FakeHost {
     sandboxes: watch::Sender<BTreeMap<String, FakeSandbox>>,
     /// Guards the requests seen so far.
     requests: Mutex<Vec<SandboxRequest>>,
+    /// Guards where each listener really is, since loopback of this machine plays that of all sandboxes, and of the host.
+    listening: Mutex<BTreeMap<Spot, u16>>,
+    exits: watch::Sender<BTreeMap<(String, String), Exit>>,
+    /// Guards the pods whose processes are not on this kernel.
+    hidden: Mutex<BTreeSet<String>>,
 }
+
+/// Whose loopback, which one, and the port.
+type Spot = (Option<String>, NetnsId, u16);
 
 #[derive(Debug, Clone)]
 struct FakeSandbox {
@@ -40,6 +48,9 @@ impl FakeHost {
             used: Mutex::default(),
             sandboxes: watch::Sender::new(BTreeMap::new()),
             requests: Mutex::default(),
+            listening: Mutex::default(),
+            exits: watch::Sender::new(BTreeMap::new()),
+            hidden: Mutex::default(),
         }
     }
 
@@ -64,6 +75,19 @@ impl FakeHost {
         self.sandboxes.send_modify(|all| drop(all.remove(pod_uid)));
     }
 
+    /// The first process of a container ends.
+    pub fn container_exits(&self, pod_uid: &str, container: &str, exit: Exit) {
+        let which = (pod_uid.to_owned(), container.to_owned());
+        self.exits.send_modify(|all| {
+            all.insert(which, exit);
+        });
+    }
+
+    /// The processes of a pod are on a kernel of their own.
+    pub fn hide_processes(&self, pod_uid: &str) {
+        lock(&self.hidden).insert(pod_uid.to_owned());
+    }
+
     /// What was asked for, in order.
     #[must_use]
     pub fn requests(&self) -> Vec<SandboxRequest> {
@@ -71,6 +95,9 @@ impl FakeHost {
     }
 
     async fn wait_for_sandbox(&self, request: SandboxRequest) -> Result<SdkSockets, HostError> {
+        if request.on_host {
+            return self.listen(None, NetnsId { device: 4, inode: 1 }, Vec::new(), &request);
+        }
         let mut sandboxes = self.sandboxes.subscribe();
         let wanted = |all: &BTreeMap<String, FakeSandbox>| {
             let sandbox = all.get(&request.pod_uid);
@@ -79,17 +106,35 @@ impl FakeHost {
         let all = sandboxes.wait_for(wanted).await.map_err(|_| HostError::WatcherGone)?;
         let FakeSandbox { id, addresses } =
             all.get(&request.pod_uid).cloned().ok_or(HostError::WatcherGone)?;
-        let listener = |transport| {
-            let address = (std::net::Ipv4Addr::LOCALHOST, 0);
-            let failed =
-                |source: io::Error| HostError::Listen { address: address.into(), sandbox: id, source };
-            let socket = TcpListener::bind(address).map_err(failed)?;
+        self.listen(Some(request.pod_uid.clone()), id, addresses, &request)
+    }
+
+    fn listen(
+        &self,
+        pod: Option<String>,
+        sandbox: NetnsId,
+        addresses: Vec<IpAddr>,
+        request: &SandboxRequest,
+    ) -> Result<SdkSockets, HostError> {
+        let mut listening = lock(&self.listening);
+        let mut listeners = Vec::new();
+        for (transport, port) in [(Transport::Grpc, request.grpc_port), (Transport::Rest, request.http_port)]
+        {
+            let spot = (pod.clone(), sandbox, port);
+            let address = (std::net::Ipv4Addr::LOCALHOST, port).into();
+            let failed = |source: io::Error| match source.kind() {
+                io::ErrorKind::AddrInUse => HostError::AddressInUse { address, sandbox },
+                _ => HostError::Listen { address, sandbox, source },
+            };
+            // The first to listen there gets any free port of this machine; who comes later, the same one.
+            let real = listening.get(&spot).copied().unwrap_or_default();
+            let socket = TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, real)).map_err(failed)?;
             socket.set_nonblocking(true).map_err(failed)?;
+            listening.insert(spot, socket.local_addr().map_err(failed)?.port());
             let key = ListenerKey { transport, ipv6: false, generation: request.generation };
-            Ok((key, OwnedFd::from(socket)))
-        };
-        let listeners = vec![listener(Transport::Grpc)?, listener(Transport::Rest)?];
-        Ok(SdkSockets { listeners, addresses, sandbox: id })
+            listeners.push((key, OwnedFd::from(socket)));
+        }
+        Ok(SdkSockets { listeners, addresses, sandbox })
     }
 }
 
@@ -110,6 +155,25 @@ impl Host for FakeHost {
 
     fn current_sandbox(&self, pod_uid: &str) -> Result<Option<NetnsId>, HostError> {
         Ok(self.sandboxes.borrow().get(pod_uid).map(|sandbox| sandbox.id))
+    }
+
+    fn find_container(
+        &self,
+        pod_uid: &str,
+        container: &str,
+    ) -> BoxFuture<'static, Result<Option<FoundContainer>, HostError>> {
+        let sandbox = self.sandboxes.borrow().get(pod_uid).map(|sandbox| sandbox.id);
+        let network = sandbox.filter(|_| !lock(&self.hidden).contains(pod_uid));
+        let mut exits = self.exits.subscribe();
+        let which = (pod_uid.to_owned(), container.to_owned());
+        Box::pin(async move {
+            let Some(network) = network else { return Ok(None) };
+            let exit = async move {
+                let ended = exits.wait_for(|all| all.contains_key(&which)).await;
+                ended.ok().and_then(|all| all.get(&which).copied()).unwrap_or(Exit::Somehow)
+            };
+            Ok(Some(FoundContainer { network, exit: Box::pin(exit) }))
+        })
     }
 
     fn open_sdk<'a>(

@@ -14,7 +14,8 @@ use super::metrics::{OutcomeLabels, ProbeLabels, ProbeOutcome};
 use super::processes::{self, Look};
 use super::watcher::Watcher;
 use super::{
-    Host, HostError, HostMetrics, NetnsId, SandboxRequest, SdkSockets, cgroup_path, netns, port, requirements,
+    FoundContainer, Host, HostError, HostMetrics, NetnsId, SandboxRequest, SdkSockets, cgroup_path,
+    container, netns, port, requirements,
 };
 
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
@@ -78,6 +79,14 @@ impl LinuxHost {
     }
 }
 
+impl LinuxHost {
+    async fn listen_on_host(&self, request: SandboxRequest) -> Result<SdkSockets, HostError> {
+        let Some(own) = self.host_namespaces.first().copied() else { return Err(HostError::WatcherGone) };
+        let listening = tokio::task::spawn_blocking(move || netns::listen_here(own, &request));
+        listening.await.unwrap_or(Err(HostError::WatcherGone))
+    }
+}
+
 impl Host for LinuxHost {
     fn boot_id(&self) -> Result<String, HostError> {
         if let Some(id) = &self.boot_id {
@@ -111,13 +120,36 @@ impl Host for LinuxHost {
         })
     }
 
+    fn find_container(
+        &self,
+        pod_uid: &str,
+        container: &str,
+    ) -> BoxFuture<'static, Result<Option<FoundContainer>, HostError>> {
+        let folder = if cgroup_path::is_pod_uid(pod_uid) {
+            Ok(self.hierarchy.pod_folder(pod_uid))
+        } else {
+            Err(HostError::PodUid(pod_uid.to_owned()))
+        };
+        let (pod_uid, container) = (pod_uid.to_owned(), container.to_owned());
+        Box::pin(async move {
+            let Some(folder) = folder? else { return Ok(None) };
+            let looked = tokio::task::spawn_blocking(move || container::find(&folder, &pod_uid, &container));
+            let found = looked.await.unwrap_or(Err(HostError::WatcherGone))?;
+            found.map(container::Process::into_found).transpose()
+        })
+    }
+
     fn open_sdk<'a>(
         &'a self,
         request: SandboxRequest,
         cancel: &'a CancellationToken,
     ) -> BoxFuture<'a, Result<SdkSockets, HostError>> {
         Box::pin(async move {
-            let result = self.wait_for_sandbox(request, cancel).await;
+            let result = if request.on_host {
+                self.listen_on_host(request).await
+            } else {
+                self.wait_for_sandbox(request, cancel).await
+            };
             let outcome = result.as_ref().map_or_else(HostError::category, |_| "listening");
             self.metrics.sandboxes.get_or_create(&OutcomeLabels { outcome }).inc();
             result

@@ -54,20 +54,36 @@ fn open(path: impl AsRef<Path>) -> io::Result<OwnedFd> {
 /// The sandbox cannot be entered, or its loopback not listened on.
 pub(super) fn listen_inside(sandbox: &Sandbox, request: &SandboxRequest) -> Result<SdkSockets, HostError> {
     enter(sandbox).map_err(|source| HostError::Enter { sandbox: sandbox.id, source })?;
+    let listeners = listen_on_loopback(sandbox.id, request)?;
+    // After the listening: reading addresses may wait for whoever configures interfaces.
+    let addresses = addresses().map_err(|source| HostError::Addresses { sandbox: sandbox.id, source })?;
+    Ok(SdkSockets { listeners, addresses, sandbox: sandbox.id })
+}
+
+/// Listens on the loopback of our own namespace, for a pod that shares it. Its addresses are the node's.
+///
+/// # Errors
+/// It cannot be listened on.
+pub(super) fn listen_here(own: NetnsId, request: &SandboxRequest) -> Result<SdkSockets, HostError> {
+    Ok(SdkSockets { listeners: listen_on_loopback(own, request)?, addresses: Vec::new(), sandbox: own })
+}
+
+fn listen_on_loopback(
+    sandbox: NetnsId,
+    request: &SandboxRequest,
+) -> Result<Vec<(ListenerKey, OwnedFd)>, HostError> {
     let mut listeners = Vec::with_capacity(4);
     // All of IPv4 first: its address may be there before that of IPv6.
     for address in [IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv6Addr::LOCALHOST)] {
         for (transport, port) in [(Transport::Grpc, request.grpc_port), (Transport::Rest, request.http_port)]
         {
             let key = ListenerKey { transport, ipv6: address.is_ipv6(), generation: request.generation };
-            if let Some(socket) = listen(SocketAddr::new(address, port), sandbox.id)? {
+            if let Some(socket) = listen(SocketAddr::new(address, port), sandbox)? {
                 listeners.push((key, OwnedFd::from(socket)));
             }
         }
     }
-    // After the listening: reading addresses may wait for whoever configures interfaces.
-    let addresses = addresses().map_err(|source| HostError::Addresses { sandbox: sandbox.id, source })?;
-    Ok(SdkSockets { listeners, addresses, sandbox: sandbox.id })
+    Ok(listeners)
 }
 
 fn enter(sandbox: &Sandbox) -> io::Result<()> {

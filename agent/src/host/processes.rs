@@ -74,6 +74,19 @@ pub(super) fn look(folder: &Path, pod_uid: &str, not: &[NetnsId]) -> Result<Look
     })
 }
 
+/// The processes in a pod's cgroup.
+///
+/// # Errors
+/// The cgroup cannot be read.
+pub(super) fn of_pod(folder: &Path) -> Result<Vec<u32>, HostError> {
+    let mut seen = Seen::default();
+    match gather(folder, DEPTH, &mut seen) {
+        Ok(()) => Ok(seen.processes),
+        Err((_, error)) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err((path, source)) => Err(HostError::Read { path, source }),
+    }
+}
+
 #[derive(Default)]
 struct Seen {
     processes: Vec<u32>,
@@ -135,12 +148,12 @@ fn examine(pid: u32, pod_uid: &str, not: &[NetnsId]) -> Result<Option<Sandbox>, 
 }
 
 /// Field 22 of `/proc/PID/stat`: when the process started, in ticks since boot. The name before it may hold anything.
-fn started(stat: &str) -> Option<u64> {
+pub(super) fn started(stat: &str) -> Option<u64> {
     let (_, after_name) = stat.rsplit_once(')')?;
     after_name.split_whitespace().nth(19)?.parse().ok()
 }
 
-fn read_at(process: &OwnedFd, name: &str) -> Result<String, Errno> {
+pub(super) fn read_at(process: &OwnedFd, name: &str) -> Result<String, Errno> {
     let file = rustix::fs::openat(process, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
     let mut text = Vec::new();
     let mut piece = [0_u8; 4096];
@@ -156,7 +169,7 @@ fn read_at(process: &OwnedFd, name: &str) -> Result<String, Errno> {
 }
 
 /// None for a process that has ended meanwhile.
-fn alive<T>(result: Result<T, Errno>, path: &Path) -> Result<Option<T>, HostError> {
+pub(super) fn alive<T>(result: Result<T, Errno>, path: &Path) -> Result<Option<T>, HostError> {
     match result {
         Ok(value) => Ok(Some(value)),
         Err(Errno::NOENT | Errno::SRCH) => Ok(None),

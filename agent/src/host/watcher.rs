@@ -28,7 +28,7 @@ use super::pending::Schedule;
 use super::processes::{self, Look, Sandbox};
 use super::{HostError, HostMetrics, NetnsId, SandboxRequest, SdkSockets, cgroup_path, netns};
 
-/// Pods that may be waited for at once: more than any node runs.
+/// Pods that may be waited for at once, those among them whose sandbox is known: more than any node runs.
 const MAX_WAITING: usize = 1024;
 /// Stack of a thread that listens: it calls little.
 const STACK: usize = 256 * 1024;
@@ -155,7 +155,8 @@ impl Watching {
         while self.take_requests() {
             self.take_events();
             self.look_at_due();
-            self.metrics.waiting.set(i64::try_from(self.pending.len()).unwrap_or(i64::MAX));
+            let waiting = self.pending.iter().filter(|pending| pending.request.other_than.is_none()).count();
+            self.metrics.waiting.set(i64::try_from(waiting).unwrap_or(i64::MAX));
             self.wait();
         }
         self.metrics.waiting.set(0);
@@ -170,7 +171,9 @@ impl Watching {
                     let _ = answer.send(Err(HostError::TooManyWaiting { limit: MAX_WAITING }));
                 }
                 Ok(Wanted { request, answer }) => {
-                    let schedule = Schedule::new(Instant::now());
+                    let is_known = request.other_than.is_some();
+                    let begin = if is_known { Schedule::of_known } else { Schedule::new };
+                    let schedule = begin(Instant::now());
                     self.pending.push(Pending { request, answer, folder: None, schedule });
                 }
                 Err(TryRecvError::Empty) => return true,

@@ -8,8 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use berth_api::game_node::PortCount;
 use berth_api::game_server::{PortPolicy, PortProtocol, PortSpec, split_both_protocols};
+use berth_api::names;
 
-use super::{PortRange, ReserveError, Slot, Tenant, protocols_of, slots_of};
+use super::{PortRange, ReserveError, Slot, Tenant, loopback, protocols_of, slots_of};
 
 /// Ranges, and who has what.
 #[derive(Clone, Debug, Default)]
@@ -139,6 +140,7 @@ impl Ledger {
         let numbers: BTreeSet<u16> = self.taken.keys().map(|slot| slot.port).collect();
         self.ranges
             .iter()
+            .filter(|(name, _)| *name != loopback::RANGE)
             .map(|(name, range)| {
                 let used = numbers.iter().filter(|port| range.contains(**port)).count();
                 let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
@@ -199,6 +201,15 @@ pub fn without_host_ports(ports: &[PortSpec]) -> Vec<PortSpec> {
 pub fn slots_of_pod(spec: &k8s_openapi::api::core::v1::PodSpec) -> Vec<Slot> {
     let on_host = spec.host_network == Some(true);
     let init = spec.init_containers.iter().flatten();
+    // Where it listens for a game that shares the host's loopback.
+    let sdk = spec.containers.iter().flat_map(|container| container.env.iter().flatten());
+    let sdk = sdk.filter(|one| {
+        on_host && [names::SDK_GRPC_PORT_ENV, names::SDK_HTTP_PORT_ENV].contains(&one.name.as_str())
+    });
+    let sdk = sdk.filter_map(|one| {
+        let port = one.value.as_ref()?.parse().ok()?;
+        Some(Slot { port, protocol: PortProtocol::Tcp })
+    });
     spec.containers
         .iter()
         .chain(init)
@@ -214,6 +225,7 @@ pub fn slots_of_pod(spec: &k8s_openapi::api::core::v1::PodSpec) -> Vec<Slot> {
         .flat_map(|(port, protocol)| {
             protocols_of(protocol).iter().map(move |one| Slot { port, protocol: *one })
         })
+        .chain(sdk)
         .collect()
 }
 

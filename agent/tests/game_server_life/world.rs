@@ -63,6 +63,7 @@ pub(crate) struct World {
     node_uid: String,
     kubeconfig: std::path::PathBuf,
     ports: PortRange,
+    host_network: Option<PortRange>,
     lease: LeaseTiming,
     own: Option<ControlPlane>,
 }
@@ -153,6 +154,7 @@ impl World {
             node_uid: made.uid().expect("a UID"),
             kubeconfig: control_plane.kubeconfig_path().to_owned(),
             ports: PortRange::new(7000, 7003).expect("a range"),
+            host_network: PortRange::new(9500, 9507),
             lease: LeaseTiming::default(),
             own: None,
         }
@@ -161,6 +163,10 @@ impl World {
     pub(crate) fn with_ports(mut self, min: u16, max: u16) -> Self {
         self.ports = PortRange::new(min, max).expect("a range");
         self
+    }
+
+    pub(crate) fn without_host_network(self) -> Self {
+        Self { host_network: None, ..self }
     }
 
     fn settings(&self) -> Settings {
@@ -173,6 +179,7 @@ impl World {
             cgroup_root: "/".into(),
             boot_id: BootIdSource::Given("boot-1".into()),
             port_ranges: BTreeMap::from([("default".to_owned(), self.ports)]),
+            host_network_ports: self.host_network,
             lease: self.lease,
             sdk_uid: rustix::process::getuid().as_raw(),
             admin_address: None,

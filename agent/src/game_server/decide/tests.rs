@@ -26,6 +26,7 @@ fn well(state: State) -> Observed {
         node_refuses: None,
         has_node_address: true,
         has_address: true,
+        has_moved_address: false,
         has_ports: true,
         had_pod: true,
         refusal: None,
@@ -35,6 +36,10 @@ fn well(state: State) -> Observed {
         reserved_until: None,
         wishes: Wishes::default(),
         last_error: None,
+        has_new_sandbox: false,
+        sdk_error: None,
+        is_out_of_reach: false,
+        told: None,
     }
 }
 
@@ -83,8 +88,6 @@ fn unhealthy(reason: Reason) -> Step {
 const UP: [State; 5] =
     [State::Scheduled, State::RequestReady, State::Ready, State::Allocated, State::Reserved];
 const COMING: [State; 3] = [State::PortAllocation, State::Creating, State::Starting];
-const SILENT: Wishes =
-    Wishes { up_to: Sequence(0), state: None, labels: BTreeMap::new(), annotations: BTreeMap::new() };
 
 #[test]
 fn a_server_comes_up_step_by_step() {
@@ -101,7 +104,7 @@ fn a_server_comes_up_step_by_step() {
             Observed { has_node_address: false, pod: PodSight::Ours(pod()), ..fresh() },
             Step::Wait(Some(at(300))),
         ),
-        ("then it waits for its game", well(State::Scheduled), Step::Wait(None)),
+        ("then it waits for its game", well(State::Scheduled), Step::Wait(Some(at(300)))),
     ];
     for (name, seen, expected) in table {
         assert_eq!(decide(&seen, at(1)), expected, "{name}");
@@ -220,6 +223,8 @@ fn failures_that_only_the_node_sees_end_the_server() {
             (with_pod(state, |pod| pod.restarted_since_ready = true), Reason::Restarted),
             (Observed { is_other_pod: true, ..well(state) }, Reason::PodReplaced),
             (Observed { handed: Handed::ToAnotherBoot, ..well(state) }, Reason::NodeRebooted),
+            (Observed { is_out_of_reach: true, ..well(state) }, Reason::OutOfReach),
+            (Observed { has_new_sandbox: true, ..well(state) }, Reason::Restarted),
         ];
         for (seen, reason) in table {
             assert_eq!(decide(&seen, at(1)), unhealthy(reason), "{state}");
@@ -314,7 +319,7 @@ fn a_server_that_has_ended_waits_for_its_owner_and_drops_what_its_game_asks() {
 #[test]
 fn deletion_goes_pod_first_in_every_state() {
     for state in State::ALL {
-        let deleting = Observed { deleting: true, wishes: SILENT, ..well(state) };
+        let deleting = Observed { deleting: true, ..well(state) };
         assert_eq!(decide(&deleting, at(1)), Step::DeletePod, "{state}");
         let terminating =
             Observed { deleting: true, ..with_pod(state, |pod| pod.terminating_since = Some(at(0))) };
@@ -335,5 +340,50 @@ fn deletion_goes_pod_first_in_every_state() {
         let foreign = PodSight::Foreign { owner: "Job x".into() };
         let seen = Observed { deleting: true, pod: foreign, ..well(state) };
         assert_eq!(decide(&seen, at(1)), Step::Finish, "{state}: a stranger's pod is left alone");
+    }
+}
+
+#[test]
+fn a_game_that_has_ended_gets_nothing_more_until_kubelet_says_how_it_ended() {
+    for state in UP {
+        let over = Observed {
+            wishes: wish(StateWish::Ready),
+            ..with_pod(state, |pod| pod.over_since = Some(at(5)))
+        };
+        assert_eq!(decide(&over, at(6)), Step::Wait(Some(at(25))), "{state}");
+        let late =
+            unhealthy(Reason::Failed { message: "the game has ended; kubelet has not said how".into() });
+        assert_eq!(decide(&over, at(25)), late, "{state}");
+        let restarts = with_pod(state, |pod| {
+            (pod.over_since, pod.restarted_since_ready) = (Some(at(5)), true);
+        });
+        assert_eq!(decide(&restarts, at(6)), unhealthy(Reason::Restarted), "{state}");
+    }
+}
+
+#[test]
+fn another_address_of_the_node_is_shown_when_nothing_else_is_to_be_done() {
+    for state in UP {
+        let moved = Observed { has_moved_address: true, ..well(state) };
+        assert_eq!(decide(&moved, at(1)), Step::Readdress, "{state}");
+        let asks = Observed { wishes: label(), ..moved };
+        assert_eq!(decide(&asks, at(1)), Step::Grant(label()), "{state}");
+    }
+}
+
+#[test]
+fn a_pod_on_another_node_is_no_reason_to_make_a_second_one() {
+    let elsewhere = || PodSight::Elsewhere { node: "b".into() };
+    for state in COMING {
+        let step = decide(&Observed { pod: elsewhere(), ..well(state) }, at(1));
+        assert_eq!(step, Step::HandBack("its pod is on node b".into()), "{state}");
+    }
+    for state in UP {
+        let step = decide(&Observed { pod: elsewhere(), ..well(state) }, at(1));
+        assert_eq!(step, Step::Wait(None), "{state}: the agent of that node takes it back");
+    }
+    for state in State::ALL {
+        let deleting = Observed { deleting: true, pod: elsewhere(), ..well(state) };
+        assert_eq!(decide(&deleting, at(1)), Step::Finish, "{state}: the pod goes with its owner");
     }
 }

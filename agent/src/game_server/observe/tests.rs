@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
 use super::{Ending, Handed, PodFacts, PodSight, Surroundings, handed, observe};
-use crate::game_server::memory::Memory;
+use crate::game_server::memory::{Exit, Memory};
 use crate::identity::Identity;
 use crate::node::NodeFacts;
 
@@ -84,6 +84,11 @@ fn endings_are_told_apart() {
             "a port that is taken",
             json!({ "phase": "Failed", "reason": "NodePorts", "message": "no" }),
             Some(Ending::Refused { message: "kubelet refused the pod: NodePorts: no".into() }),
+        ),
+        (
+            "a node that is about to go down",
+            json!({ "phase": "Failed", "reason": "NodeShutdown", "message": "no" }),
+            Some(Ending::Refused { message: "kubelet refused the pod: NodeShutdown: no".into() }),
         ),
         (
             "a refusal after a container ran is a failure",
@@ -220,5 +225,69 @@ fn a_pod_that_kubelet_would_refuse_is_not_made() {
         let around = Surroundings { identity: &identity(), node: &node, taken };
         let seen = observe(&server, None, &memory, around);
         assert_eq!(seen.node_refuses.as_deref(), expected);
+    }
+}
+
+#[test]
+fn every_refusal_of_kubelet_is_told_from_a_failure() {
+    for reason in
+        ["OutOfcpu", "OutOfmemory", "OutOfpods", "NodePorts", "NodeAffinity", "UnexpectedAdmissionError"]
+    {
+        let status = json!({ "phase": "Failed", "reason": reason, "message": "m" });
+        let expected = Ending::Refused { message: format!("kubelet refused the pod: {reason}: m") };
+        assert_eq!(facts(&server(json!({})), &pod(never(), status)).ending, Some(expected), "{reason}");
+    }
+}
+
+#[test]
+fn the_end_of_a_process_counts_until_kubelet_has_seen_it() {
+    let at = Timestamp::from_second(7).expect("a time");
+    let seen = |server: &GameServer, pod: &Pod, container: &str, failure: Option<&str>| {
+        let mut memory = Memory::new(State::Ready, Timestamp::UNIX_EPOCH);
+        let failure = failure.map(str::to_owned);
+        memory.exit = Some(Exit { container: container.to_owned(), at, failure });
+        let around =
+            Surroundings { identity: &identity(), node: &NodeFacts::default(), taken: Room::default() };
+        match observe(server, Some(pod), &memory, around).pod {
+            PodSight::Ours(facts) => facts,
+            other => panic!("{other:?}"),
+        }
+    };
+    let runs = || json!({ "phase": "Running", "containerStatuses": [running("main", "c-1")] });
+    let ends = json!({ "phase": "Running", "containerStatuses": [ended("main", 0, "Completed")] });
+    let always = || json!({ "restartPolicy": "Always", "containers": [] });
+    let plain = server(json!({}));
+    let ready = server(json!({ "berth.dev/ready-container": "c-1" }));
+
+    let facts = seen(&plain, &pod(never(), runs()), "c-1", None);
+    assert_eq!((facts.ending, facts.over_since), (None, Some(at)), "how it ended is not known");
+    let facts = seen(&plain, &pod(never(), runs()), "c-1", Some("code 3"));
+    assert_eq!(facts.ending, Some(Ending::Failed { message: "code 3".into() }));
+    let facts = seen(&plain, &pod(never(), runs()), "c-0", Some("code 3"));
+    assert_eq!((facts.ending, facts.over_since), (None, None), "it was another container");
+    let facts = seen(&plain, &pod(never(), ends), "c-1", None);
+    assert_eq!((facts.ending, facts.over_since), (Some(Ending::Succeeded), None), "kubelet's word stands");
+    let facts = seen(&plain, &pod(always(), runs()), "c-1", Some("code 3"));
+    assert_eq!(
+        (facts.ending, facts.restarted_since_ready),
+        (None, false),
+        "it is started again before Ready"
+    );
+    let facts = seen(&ready, &pod(always(), runs()), "c-1", None);
+    assert!(facts.restarted_since_ready, "and from Ready on that is a restart");
+}
+
+#[test]
+fn a_pod_on_another_node_is_not_taken_for_one_of_ours() {
+    let server = server(json!({}));
+    let memory = Memory::new(State::Creating, Timestamp::UNIX_EPOCH);
+    let around = Surroundings { identity: &identity(), node: &NodeFacts::default(), taken: Room::default() };
+    for (node, expected) in [("n", None), ("m", Some("m"))] {
+        let pod = pod(json!({ "nodeName": node, "containers": [] }), json!({}));
+        let seen = match observe(&server, Some(&pod), &memory, around).pod {
+            PodSight::Elsewhere { node } => Some(node),
+            _ => None,
+        };
+        assert_eq!(seen.as_deref(), expected);
     }
 }

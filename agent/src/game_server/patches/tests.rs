@@ -35,19 +35,19 @@ fn port() -> PortSpec {
 }
 
 fn ready(state: State, wishes: &Wishes, container: Option<&str>) -> Value {
-    let node = node();
+    let (server, node) = (server(state), node());
     let pod_addresses = ["10.1.0.5".to_owned()];
-    let place = Place { name: "n", node: &node, ports: &[], pod_addresses: &pod_addresses };
-    grant(&server(state), wishes, &Amounts::of(&GameServerStatus::default(), wishes), AtReady { place, container })
+    let place = Place { server: &server, name: "n", node: &node, ports: &[], pod_addresses: &pod_addresses };
+    grant(&server, wishes, &Amounts::of(&GameServerStatus::default(), wishes), AtReady { place, container })
 }
 
 #[test]
 fn scheduled_shows_ports_and_addresses() {
-    let node = node();
+    let (server, node) = (server(State::Creating), node());
     let ports = [port()];
-    let place = Place { name: "n", node: &node, ports: &ports, pod_addresses: &[] };
+    let place = Place { server: &server, name: "n", node: &node, ports: &ports, pod_addresses: &[] };
     assert_eq!(
-        schedule(&server(State::Creating), place, "pod-1"),
+        schedule(&server, place, "pod-1"),
         json!({
             "metadata": { "resourceVersion": "42", "annotations": { "berth.dev/pod-uid": "pod-1" } },
             "spec": { "ports": [{ "name": "game", "containerPort": 7654, "hostPort": 7001 }] },
@@ -153,9 +153,9 @@ fn only_our_finalizers_go() {
 
 #[test]
 fn ready_by_the_clock_needs_no_number() {
-    let node = node();
-    let place = Place { name: "n", node: &node, ports: &[], pod_addresses: &[] };
-    let body = make_ready(&server(State::Reserved), AtReady { place, container: None });
+    let (server, node) = (server(State::Reserved), node());
+    let place = Place { server: &server, name: "n", node: &node, ports: &[], pod_addresses: &[] };
+    let body = make_ready(&server, AtReady { place, container: None });
     assert_eq!(body["status"]["state"], "Ready");
     assert_eq!(body["metadata"], json!({ "resourceVersion": "42" }));
 }

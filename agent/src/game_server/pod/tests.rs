@@ -7,7 +7,8 @@ use berth_api::game_server::{
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
-use super::{Plan, PodError, build, ports_of_pod, status_ports};
+use super::{Plan, PodError, build, ports_of_pod, sdk_ports_of, status_ports};
+use crate::ports::ledger::slots_of_pod;
 
 fn server(name: &str, template: Value) -> GameServer {
     let mut server = GameServer::new(
@@ -20,7 +21,18 @@ fn server(name: &str, template: Value) -> GameServer {
 }
 
 fn built(server: &GameServer, ports: &[PortSpec]) -> Value {
-    build(Plan { server, ports, node: "node-1", service_account: Some("agones-sdk") }).expect("builds")
+    build(Plan { service_account: Some("agones-sdk"), ..plan(server, ports) }).expect("builds")
+}
+
+fn plan<'a>(server: &'a GameServer, ports: &'a [PortSpec]) -> Plan<'a> {
+    Plan {
+        server,
+        ports,
+        node: "node-1",
+        sdk_ports: (9357, 9358),
+        allows_host_network: false,
+        service_account: None,
+    }
 }
 
 fn simple() -> Value {
@@ -208,18 +220,33 @@ fn what_cannot_be_a_pod_is_refused_by_name() {
         (json!({ "spec": { "containers": [main], "hostNetwork": true } }), "spec.template.spec.hostNetwork"),
         (json!({ "spec": { "containers": [main], "nodeName": "other" } }), "spec.template.spec.nodeName"),
         (
+            json!({ "spec": { "containers": [main], "runtimeClassName": "kata-qemu" } }),
+            "spec.template.spec.runtimeClassName",
+        ),
+        (
             json!({ "spec": { "containers": [main], "schedulingGates": [{ "name": "a" }] } }),
             "spec.template.spec.schedulingGates",
         ),
     ];
     for (template, expected) in table {
         let server = server("gs", template);
-        let plan = Plan { server: &server, ports: &[], node: "node-1", service_account: None };
-        let error = build(plan).expect_err("refused").to_string();
+        let error = build(plan(&server, &[])).expect_err("refused").to_string();
         assert!(error.contains(expected), "{error}");
     }
     let server = server("gs", simple());
     let lost = [PortSpec { container: Some("zzz".to_owned()), ..PortSpec::default() }];
-    let plan = Plan { server: &server, ports: &lost, node: "node-1", service_account: None };
-    assert!(matches!(build(plan), Err(PodError::NoContainer { .. })));
+    assert!(matches!(build(plan(&server, &lost)), Err(PodError::NoContainer { .. })));
+}
+
+#[test]
+fn a_pod_on_the_nodes_network_is_told_of_ports_of_its_own() {
+    let on_host =
+        json!({ "spec": { "hostNetwork": true, "containers": [{ "name": "main", "image": "game:1" }] } });
+    let server = server("gs", on_host);
+    let allowed = Plan { sdk_ports: (9500, 9501), allows_host_network: true, ..plan(&server, &[]) };
+    let pod: Pod = serde_json::from_value(build(allowed).expect("builds")).expect("a pod");
+    assert_eq!(sdk_ports_of(&server, &pod), (9500, 9501));
+    let slots = slots_of_pod(&pod.spec.expect("a spec"));
+    let ports: Vec<u16> = slots.iter().map(|slot| slot.port).collect();
+    assert_eq!(ports, [9500, 9501], "they are taken as long as the pod is there");
 }

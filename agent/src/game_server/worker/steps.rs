@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use berth_api::conditions::Trouble;
 use berth_api::game_server::GameServer;
 use berth_api::lifecycle::State;
 use berth_runtime::error::chain;
@@ -16,11 +17,13 @@ use crate::game_server::observe::{
     Ending, PodSight, Surroundings, addresses, game_status, is_pod_of, observe,
 };
 use crate::game_server::patches::{self, AtReady, Place};
+use crate::game_server::pod::is_on_host;
 use crate::game_server::wishes::Wishes;
 use crate::game_server::{MoveLabels, Reason};
 use crate::host::Host;
 use crate::node::NodeFacts;
 use crate::ports::ledger::without_host_ports;
+use crate::ports::loopback;
 use crate::ports::probe::ProbeError;
 
 impl<H: Host> Worker<H> {
@@ -42,6 +45,8 @@ impl<H: Host> Worker<H> {
             Step::DeleteServer => self.delete_server().await,
             Step::DeletePod => self.delete_pod().await,
             Step::Finish => self.finish().await,
+            Step::Readdress => self.readdress().await,
+            Step::Tell(trouble) => self.tell(trouble).await,
         }
     }
 
@@ -68,10 +73,16 @@ impl<H: Host> Worker<H> {
     }
 
     async fn reserve_ports(&mut self) -> Result<Business, ApplyError> {
-        let wanted = without_host_ports(self.server.spec.ports());
+        let mut wanted = without_host_ports(self.server.spec.ports());
+        let template = self.server.spec.template.read().ok().and_then(|template| template.spec);
+        if is_on_host(template.as_ref()) && self.actor.allows_host_network {
+            wanted.extend(loopback::wanted(&self.server.spec));
+        }
         match self.actor.ports.reserve(&self.tenant, &wanted, &self.actor.host).await {
             Ok(ports) => {
+                let (ports, sdk_ports) = loopback::split(ports);
                 self.memory.ports = Some(ports);
+                self.memory.sdk_ports = sdk_ports;
                 Ok(Business::GoesOn)
             }
             Err(ProbeError::Reserve(error)) => self.hand_back(&error.to_string()).await,
@@ -81,7 +92,8 @@ impl<H: Host> Worker<H> {
 
     async fn create_pod(&mut self) -> Result<Business, ApplyError> {
         let ports = self.memory.ports.clone().unwrap_or_default();
-        let made = match self.actor.create_pod(&self.server, &ports).await {
+        let sdk_ports = self.memory.sdk_ports.unwrap_or_else(|| self.server.spec.sdk_ports());
+        let made = match self.actor.create_pod(&self.server, &ports, sdk_ports).await {
             Ok(made) => made,
             Err(ApplyError::Pod(error)) => {
                 return self.end(State::Error, Reason::InvalidTemplate { message: chain(&error) }).await;
@@ -155,7 +167,7 @@ impl<H: Host> Worker<H> {
         ports: &'a [berth_api::game_server::PortSpec],
         pod_addresses: &'a [String],
     ) -> Place<'a> {
-        Place { name: &self.actor.identity.node, node, ports, pod_addresses }
+        Place { server: &self.server, name: &self.actor.identity.node, node, ports, pod_addresses }
     }
 
     /// The body of a write that may make the server Ready.
@@ -198,6 +210,7 @@ impl<H: Host> Worker<H> {
 
     async fn drop_wishes(&mut self, wishes: &Wishes, why: &str) {
         self.memory.pending.forget(wishes.up_to);
+        self.memory.dropped = self.memory.dropped.max(wishes.up_to);
         self.actor.metrics.changes_dropped.inc();
         info!(game_server = %self.name(), reason = why, "what the game asked for is dropped");
         self.actor.front.acknowledge(self.uid.clone(), wishes.up_to).await;
@@ -236,7 +249,7 @@ impl<H: Host> Worker<H> {
                 Some(Ending::Refused { message }) => Some(message),
                 Some(_) | None => None,
             },
-            PodSight::Absent { .. } | PodSight::Foreign { .. } => None,
+            PodSight::Absent { .. } | PodSight::Foreign { .. } | PodSight::Elsewhere { .. } => None,
         }
     }
 
@@ -250,6 +263,28 @@ impl<H: Host> Worker<H> {
         }
         info!(game_server = %self.name(), "finished");
         Ok(Business::IsOver)
+    }
+
+    async fn readdress(&mut self) -> Result<Business, ApplyError> {
+        let node = self.node.borrow().clone();
+        let pod_addresses = self.pod_addresses();
+        let body = patches::readdress(self.place(&node, self.server.spec.ports(), &pod_addresses));
+        self.write(body).await?;
+        info!(game_server = %self.name(), "shows another address");
+        Ok(Business::GoesOn)
+    }
+
+    async fn tell(&mut self, trouble: Option<Trouble>) -> Result<Business, ApplyError> {
+        let body = patches::tell(&self.server, trouble.as_ref(), self.actor.clock.now());
+        self.write(body).await?;
+        match &trouble {
+            Some(trouble) => {
+                warn!(game_server = %self.name(), reason = trouble.reason, what = trouble.message, "does not go on");
+                self.actor.record(build::not_progressing(&self.server, trouble, self.actor.stamp()));
+            }
+            None => info!(game_server = %self.name(), "goes on"),
+        }
+        Ok(Business::GoesOn)
     }
 
     pub(super) async fn restore(&mut self) -> Result<Business, ApplyError> {
