@@ -14,8 +14,11 @@ TAG ?= $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 BUILDAH ?= buildah
 PROFILE ?= release
 PROGRAMS = berth-agent berth-brain berth-sdk
+# How long `make chaos` and `make soak` go on.
+SECONDS ?= 60
+SOAK_SECONDS ?= 3600
 
-.PHONY: help run down status images test check format generate clean
+.PHONY: help run down status images test check chaos soak format generate clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -44,6 +47,13 @@ test: check ## every check and every test, on real components
 	@$(DEV) sweep
 	@$(CARGO) build --quiet --workspace --bins
 	@$(CARGO) test --workspace --no-fail-fast; result=$$?; $(DEV) sweep; exit $$result
+
+chaos: ## kill programs at random under churn for SECONDS, with the choices of SEED; what must hold is checked
+	@$(CARGO) build --quiet --workspace --bins
+	@BERTH_CHAOS_SECONDS=$(SECONDS) BERTH_CHAOS_SEED=$(SEED) $(CARGO) test --package berth-stories --test chaos -- --nocapture
+
+soak: ## the same for long
+	@$(MAKE) --no-print-directory chaos SECONDS=$(SOAK_SECONDS)
 
 check: ## format, lints, docs, generated files
 	@$(CARGO) fmt --all --check

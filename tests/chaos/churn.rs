@@ -1,0 +1,268 @@
+//! The churn: what players, operators and accidents do, chosen by a seed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use berth_api::game_server::GameServer;
+use berth_api::lifecycle::State;
+use berth_dev::Daemon;
+use berth_stories::harbour::Harbour;
+use kube::ResourceExt as _;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom as _;
+use rand::{Rng as _, SeedableRng as _};
+use serde_json::json;
+use tokio::time::{Instant, sleep, timeout};
+
+/// The Fleet of the story.
+pub(crate) const FLEET: &str = "lobby";
+/// Servers that nobody touches.
+pub(crate) const LONE: usize = 4;
+/// What every game does.
+const SCRIPT: [&str; 3] = ["--ready-after=200ms", "--health=2s", "--chatter=2s"];
+/// Between two acts, in milliseconds.
+const PACE: std::ops::Range<u64> = 20..500;
+/// How long the dead stay dead, in milliseconds.
+const DEATH: std::ops::Range<u64> = 1..2500;
+/// How large the Fleet is at any time.
+const SIZES: std::ops::Range<i32> = 8..25;
+/// How large it is in the end.
+pub(crate) const LAST_SIZE: i32 = 16;
+/// Sessions at most, so that there is always room for other servers.
+const SESSIONS: usize = 8;
+/// Acts that a failure is told with.
+const REMEMBERED: usize = 25;
+const CALL_LIMIT: Duration = Duration::from_secs(20);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Act {
+    Kill,
+    Scale,
+    Allocate,
+    EndSession,
+    GameExits,
+    GameShutsDown,
+    Delete,
+}
+
+/// How likely each act is.
+const ACTS: [(Act, u32); 7] = [
+    (Act::Kill, 8),
+    (Act::Scale, 3),
+    (Act::Allocate, 5),
+    (Act::EndSession, 2),
+    (Act::GameExits, 3),
+    (Act::GameShutsDown, 2),
+    (Act::Delete, 2),
+];
+
+/// A player's session: its server is to live until the churn ends it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Session {
+    pub(crate) name: String,
+    pub(crate) uid: String,
+    pub(crate) pod_uid: String,
+}
+
+/// Everything that is done.
+pub(crate) struct Churn<'a> {
+    harbour: &'a Harbour,
+    random: StdRng,
+    began: Instant,
+    /// Programs that are dead, and when they come back.
+    dead: Vec<(Instant, &'a Daemon)>,
+    pub(crate) sessions: BTreeSet<Session>,
+    pub(crate) lone: Vec<GameServer>,
+    done: BTreeMap<Act, usize>,
+    acts: Vec<String>,
+}
+
+impl<'a> Churn<'a> {
+    /// Sets the scene, with nobody dying yet.
+    pub(crate) async fn begin(harbour: &'a Harbour, seed: u64) -> anyhow::Result<Self> {
+        harbour.create_fleet(FLEET, LAST_SIZE, &SCRIPT).await?;
+        for number in 0..LONE {
+            harbour.create_server(&format!("lone-{number}"), &SCRIPT).await?;
+        }
+        let servers = harbour.until_ready(LONE + usize::try_from(LAST_SIZE)?).await?;
+        let lone = servers.into_iter().filter(|server| server.name_any().starts_with("lone-")).collect();
+        Ok(Self {
+            harbour,
+            random: StdRng::seed_from_u64(seed),
+            began: Instant::now(),
+            dead: Vec::new(),
+            sessions: BTreeSet::new(),
+            lone,
+            done: BTreeMap::new(),
+            acts: Vec::new(),
+        })
+    }
+
+    /// Goes on for so long.
+    pub(crate) async fn go_on(&mut self, length: Duration) -> anyhow::Result<()> {
+        let end = Instant::now() + length;
+        while Instant::now() < end {
+            self.raise_the_dead(Instant::now())?;
+            let act = ACTS.choose_weighted(&mut self.random, |(_, weight)| *weight)?.0;
+            if self.perform(act).await? {
+                *self.done.entry(act).or_insert(0) += 1;
+            }
+            sleep(Duration::from_millis(self.random.random_range(PACE))).await;
+        }
+        Ok(())
+    }
+
+    /// The dead come back, and the Fleet gets its last size.
+    pub(crate) async fn come_to_rest(&mut self) -> anyhow::Result<()> {
+        let late = self.dead.iter().map(|(at, _)| *at).max().unwrap_or_else(Instant::now);
+        self.raise_the_dead(late)?;
+        Ok(self.harbour.scale(FLEET, LAST_SIZE).await?)
+    }
+
+    pub(crate) fn summary(&self) -> String {
+        let done: Vec<String> = self.done.iter().map(|(act, count)| format!("{act:?} {count}")).collect();
+        done.join(", ")
+    }
+
+    pub(crate) fn last_acts(&self) -> &[String] {
+        &self.acts[self.acts.len().saturating_sub(REMEMBERED)..]
+    }
+
+    fn note(&mut self, what: String) {
+        self.acts.push(format!("{:>8.3} s  {what}", self.began.elapsed().as_secs_f64()));
+    }
+
+    fn raise_the_dead(&mut self, now: Instant) -> anyhow::Result<()> {
+        let (due, later) = std::mem::take(&mut self.dead).into_iter().partition(|(at, _)| *at <= now);
+        self.dead = later;
+        let due: Vec<(Instant, &Daemon)> = due;
+        for (_, daemon) in due {
+            daemon.start_again()?;
+            self.note(format!("{} starts again", daemon.name()));
+        }
+        Ok(())
+    }
+
+    /// Whether there was anything to do.
+    async fn perform(&mut self, act: Act) -> anyhow::Result<bool> {
+        match act {
+            Act::Kill => self.kill().await,
+            Act::Scale => {
+                let size = self.random.random_range(SIZES);
+                self.note(format!("scale to {size}"));
+                timeout(CALL_LIMIT, self.harbour.scale(FLEET, size)).await??;
+                Ok(true)
+            }
+            Act::Allocate => self.allocate().await,
+            Act::EndSession => {
+                let sessions: Vec<Session> = self.sessions.iter().cloned().collect();
+                let Some(session) = sessions.choose(&mut self.random).cloned() else { return Ok(false) };
+                // From here on it may end at any time.
+                self.sessions.remove(&session);
+                let order = if self.random.random_bool(0.5) { "shutdown" } else { "exit 0" };
+                self.order(&session.name, order).await
+            }
+            Act::GameExits => {
+                let code = ["exit 0", "exit 1"][usize::from(self.random.random_bool(0.5))];
+                match self.choose(serves_nobody).await? {
+                    Some(server) => self.order(&server.name_any(), code).await,
+                    None => Ok(false),
+                }
+            }
+            Act::GameShutsDown => match self.choose(serves_nobody).await? {
+                Some(server) => self.order(&server.name_any(), "shutdown").await,
+                None => Ok(false),
+            },
+            Act::Delete => match self.choose(serves_nobody).await? {
+                Some(server) => {
+                    self.note(format!("delete {}", server.name_any()));
+                    let of_this = DeleteParams {
+                        preconditions: Some(kube::api::Preconditions {
+                            uid: server.uid(),
+                            resource_version: server.resource_version(),
+                        }),
+                        ..DeleteParams::default()
+                    };
+                    let deleted = self.harbour.servers().delete(&server.name_any(), &of_this).await;
+                    settled(deleted.map(drop))
+                }
+                None => Ok(false),
+            },
+        }
+    }
+
+    async fn kill(&mut self) -> anyhow::Result<bool> {
+        let berth = &self.harbour.berth;
+        let mut all = vec![berth.brain()];
+        for position in 0..self.harbour.cluster.nodes().len() {
+            all.extend([berth.agent(position), berth.sdk(position)]);
+        }
+        all.retain(|one| !self.dead.iter().any(|(_, dead)| dead.name() == one.name()));
+        let Some(victim) = all.choose(&mut self.random).copied() else { return Ok(false) };
+        anyhow::ensure!(victim.is_alive(), "{} ended by itself: {}", victim.name(), victim.last_words());
+        self.note(format!("kill {}", victim.name()));
+        victim.kill().await?;
+        let back = Instant::now() + Duration::from_millis(self.random.random_range(DEATH));
+        self.dead.push((back, victim));
+        Ok(true)
+    }
+
+    /// As a matchmaker does: the state, under the resource version that was read.
+    async fn allocate(&mut self) -> anyhow::Result<bool> {
+        if self.sessions.len() >= SESSIONS {
+            return Ok(false);
+        }
+        let Some(server) = self.choose(|state| state == State::Ready).await? else { return Ok(false) };
+        let name = server.name_any();
+        let Ok(pod) = self.harbour.pods().get(&name).await else { return Ok(false) };
+        let patch = Patch::Merge(json!({
+            "metadata": { "resourceVersion": server.resource_version(), "labels": { "match": name } },
+            "status": { "state": "Allocated" },
+        }));
+        let taken = self.harbour.servers().patch(&name, &PatchParams::default(), &patch).await;
+        if !settled(taken.map(drop))? {
+            return Ok(false);
+        }
+        self.note(format!("allocate {name}"));
+        let session =
+            Session { uid: server.uid().unwrap_or_default(), pod_uid: pod.uid().unwrap_or_default(), name };
+        self.sessions.insert(session);
+        Ok(true)
+    }
+
+    /// A server of the Fleet in such a state, with no session and none to come.
+    async fn choose(&mut self, is_fit: impl Fn(State) -> bool) -> anyhow::Result<Option<GameServer>> {
+        let servers = timeout(CALL_LIMIT, self.harbour.all_servers()).await??;
+        let fit: Vec<&GameServer> = servers
+            .iter()
+            .filter(|server| {
+                server.metadata.deletion_timestamp.is_none()
+                    && server.name_any().starts_with(FLEET)
+                    && server.state().is_some_and(&is_fit)
+                    && !self.sessions.iter().any(|session| session.name == server.name_any())
+            })
+            .collect();
+        Ok(fit.choose(&mut self.random).map(|server| (*server).clone()))
+    }
+
+    async fn order(&mut self, name: &str, order: &str) -> anyhow::Result<bool> {
+        self.note(format!("{name}: {order}"));
+        let patch =
+            Patch::Merge(json!({ "metadata": { "annotations": { "simulated.kubelet/order": order } } }));
+        settled(self.harbour.pods().patch(name, &PatchParams::default(), &patch).await.map(drop))
+    }
+}
+
+/// Whether the write was taken. That the object has changed or gone is no failure.
+fn settled(answer: kube::Result<()>) -> anyhow::Result<bool> {
+    match answer {
+        Ok(()) => Ok(true),
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn serves_nobody(state: State) -> bool {
+    matches!(state, State::Scheduled | State::Ready)
+}
