@@ -14,7 +14,9 @@ use serde_json::json;
 fn a_fleet_becomes_ready_servers_that_answer() {
     story(|world| async {
         let stage = world.stage("ready").await?;
-        let template = pod(&json!([game_container(&[])]), &json!([]));
+        let mut template = pod(&json!([game_container(&[])]), &json!([]));
+        // Games end at once when asked; how long they might take must hold up nobody.
+        template["spec"]["terminationGracePeriodSeconds"] = json!(600);
         let fleets = Api::namespaced_with(world.client(), &stage.namespace, &resource("Fleet", "fleets"));
         apply_strictly(&fleets, &fleet("lobby", 4, &spec(&template))).await?;
         eventually(STEP, "4 Ready servers", async || {

@@ -39,7 +39,9 @@ fn the_chosen_container_is_the_game_and_its_end_is_the_server_s() {
             assert_eq!(beside.annotation(names::REASON_ANNOTATION), None);
         }
 
-        // With the third container alive, so that the pod as a whole has neither failed nor succeeded.
+        // A session, and with the third container alive, so that the pod as a whole has neither failed nor succeeded.
+        ask(address_of(&crashing).context("an address")?, "ALLOCATE").await?;
+        stage.until_state("crashes", State::Allocated).await?;
         let told = ask(address_of(&crashing).context("an address")?, "CRASH 7").await?;
         assert!(told.starts_with("ACK"), "{told}");
         let crashed = stage.until_state("crashes", State::Unhealthy).await?;

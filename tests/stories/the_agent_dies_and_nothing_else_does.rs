@@ -7,7 +7,7 @@ use berth_stories::game::{game_server, pod};
 use berth_stories::node_client::NodeClient;
 use berth_stories::resources::{apply_strictly, resource};
 use berth_stories::world::{IDLE, STEP, story};
-use kube::api::{Api, Patch, PatchParams};
+use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use serde_json::json;
 
 #[test]
@@ -78,6 +78,17 @@ fn streams_of_an_official_client_live_through_the_agent_s_death() {
         let pod_after = stage.pods().get("lobby").await?;
         assert_eq!(pod_after.metadata.uid, pod.metadata.uid, "one pod ever");
         client.end().await?;
+
+        // What ended while nobody looked is noticed when somebody does.
+        agent.kill().await?;
+        stage.pods().delete("lobby", &DeleteParams::default().grace_period(0)).await?;
+        eventually(STEP, "the pod to be gone", async || {
+            let left = stage.pods().get_opt("lobby").await.map_err(|error| error.to_string())?;
+            left.map_or(Ok(()), |pod| Err(format!("{:?}", pod.status)))
+        })
+        .await?;
+        agent.start_again()?;
+        stage.until_state("lobby", State::Unhealthy).await?;
         stage.strike().await
     });
 }
