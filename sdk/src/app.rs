@@ -18,6 +18,7 @@ use tracing::{info, warn};
 
 use crate::config::Settings;
 use crate::link::worker::{Setup, Worker};
+use crate::local::Local;
 use crate::metrics::SdkMetrics;
 use crate::seat::Tray;
 use crate::seat::scribe::Desk;
@@ -46,6 +47,31 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         info!(address = %admin.address(), "admin requests are answered");
         tasks.spawn("admin", admin.serve(readiness.clone(), Arc::clone(&metrics), tasks.token()));
     }
+    if settings.local {
+        let Settings { file, grpc_port, http_port, .. } = settings;
+        Local { file, grpc_port, http_port }.start(&counted, &tasks).await?;
+    } else {
+        serve_node(settings, counted, &readiness, &tasks)?;
+    }
+    tasks.spawn("watchdog", notify::keep_watchdog(|| true, tasks.token()));
+
+    // Ready without an agent: it answers what it can, and the agent may come later.
+    notify::ready()?;
+    tasks.token().cancelled().await;
+    if let Err(error) = notify::stopping() {
+        warn!(error = %berth_runtime::error::chain(&error), "systemd was not told");
+    }
+    tasks.join(GRACE).await?;
+    Ok(())
+}
+
+/// Serves what the node's agent tells it to.
+fn serve_node(
+    settings: Settings,
+    counted: SdkMetrics,
+    readiness: &Readiness,
+    tasks: &TaskGroup,
+) -> anyhow::Result<()> {
     let tray = Arc::new(Tray::default());
     let (found, in_journal) = mpsc::channel(2);
     let scribe = Desk {
@@ -68,15 +94,6 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         in_journal,
     });
     tasks.spawn("link", worker.run(tasks.token()));
-    tasks.spawn("watchdog", notify::keep_watchdog(|| true, tasks.token()));
-
-    // Ready without an agent: it answers what it can, and the agent may come later.
-    notify::ready()?;
-    tasks.token().cancelled().await;
-    if let Err(error) = notify::stopping() {
-        warn!(error = %berth_runtime::error::chain(&error), "systemd was not told");
-    }
-    tasks.join(GRACE).await?;
     Ok(())
 }
 

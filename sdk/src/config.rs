@@ -23,6 +23,18 @@ pub struct Settings {
     /// Address for /livez, /readyz and /metrics, such as 127.0.0.1:9480; none unless given
     #[arg(long, env = "BERTH_ADMIN_ADDRESS")]
     pub admin_address: Option<SocketAddr>,
+    /// Serves one game server that stands in no cluster, on this machine: for games in development
+    #[arg(long, env = "BERTH_SDK_LOCAL")]
+    pub local: bool,
+    /// With --local: YAML or JSON of the GameServer to serve; read again when it changes
+    #[arg(long, short, env = "BERTH_SDK_FILE", requires = "local")]
+    pub file: Option<PathBuf>,
+    /// With --local: port for gRPC
+    #[arg(long, env = "AGONES_SDK_GRPC_PORT", default_value_t = 9357)]
+    pub grpc_port: u16,
+    /// With --local: port for REST
+    #[arg(long, env = "AGONES_SDK_HTTP_PORT", default_value_t = 9358)]
+    pub http_port: u16,
     /// How to log.
     #[command(flatten)]
     pub log: LogSettings,
@@ -63,5 +75,7 @@ mod tests {
         assert!(with(&format!("/{}", "a".repeat(200))).is_err());
         assert!(Settings::try_parse_from(["berth-sdk", "--state-dir", "sdk"]).unwrap().check().is_err());
         assert!(Settings::try_parse_from(["berth-sdk", "--admin-address", "nowhere"]).is_err());
+        assert!(Settings::try_parse_from(["berth-sdk", "--file", "a.yaml"]).is_err());
+        assert!(Settings::try_parse_from(["berth-sdk", "--local", "-f", "a.yaml"]).is_ok());
     }
 }

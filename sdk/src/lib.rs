@@ -15,6 +15,7 @@ pub mod app;
 pub mod config;
 mod journal;
 mod link;
+mod local;
 mod metrics;
 mod seat;
 mod serve;

@@ -5,6 +5,7 @@
 //! It leaves listening to `link` and speaking to `serve`.
 
 pub(crate) mod keeper;
+pub(crate) mod local;
 mod news;
 pub(crate) mod scribe;
 mod tray;
@@ -281,6 +282,11 @@ impl Seat {
 
     /// A draft is on disk: who waited for it is answered.
     fn written(&self, draft: &Draft) {
+        self.written_then(draft, || ());
+    }
+
+    /// The same, where something is to happen before anybody is answered.
+    fn written_then(&self, draft: &Draft, then: impl FnOnce()) {
         let callers = self.step_with(|inner, _| {
             inner.is_queued = false;
             let done = inner.session.written(draft);
@@ -288,6 +294,7 @@ impl Seat {
             let count = inner.callers.iter().take_while(|caller| is_done(caller)).count();
             inner.callers.drain(..count).collect::<Vec<_>>()
         });
+        then();
         // Only now, when the agent's news are announced: an answer is the last thing that can be lost.
         for (_, caller) in callers {
             // A caller that has gone away was promised nothing.

@@ -3,6 +3,7 @@
 //! Time comes in as a [`Moment`]; what goes out is read from the [`Session`](session::Session) afterwards.
 
 pub(crate) mod amounts;
+pub(crate) mod local;
 pub(crate) mod metadata;
 pub(crate) mod outbox;
 pub(crate) mod page;

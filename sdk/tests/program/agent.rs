@@ -1,6 +1,7 @@
 //! Plays the agent: listens on the link, passes listening sockets, hears what it is told. And starts the program.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ffi::OsStr;
 use std::future::Future;
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -48,11 +49,24 @@ impl Program {
     }
 
     pub(crate) fn start_in(socket: &Path, state: &Path) -> Self {
+        Self::run(&[
+            OsStr::new("--link-socket"),
+            socket.as_os_str(),
+            OsStr::new("--state-dir"),
+            state.as_os_str(),
+        ])
+    }
+
+    /// Starts it for one server that stands in no cluster.
+    pub(crate) fn local(file: Option<&Path>) -> Self {
+        let mut arguments = ["--local", "--grpc-port", "0", "--http-port", "0"].map(OsStr::new).to_vec();
+        arguments.extend(file.iter().flat_map(|file| [OsStr::new("--file"), file.as_os_str()]));
+        Self::run(&arguments)
+    }
+
+    fn run(arguments: &[&OsStr]) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_berth-sdk"))
-            .arg("--link-socket")
-            .arg(socket)
-            .arg("--state-dir")
-            .arg(state)
+            .args(arguments)
             .args(["--admin-address", "127.0.0.1:0", "--log-level", "debug"])
             .stderr(Stdio::piped())
             .spawn()
@@ -105,7 +119,16 @@ impl Program {
 
     /// The address of the admin endpoint.
     pub(crate) async fn admin(&self) -> SocketAddr {
-        let line = self.logged("admin requests are answered").await;
+        self.address("admin requests are answered").await
+    }
+
+    /// The address of the server that stands in no cluster.
+    pub(crate) async fn local_address(&self, transport: &str) -> SocketAddr {
+        self.address(&format!("a local game server is served transport={transport}")).await
+    }
+
+    async fn address(&self, line: &str) -> SocketAddr {
+        let line = self.logged(line).await;
         line.rsplit("address=").next().and_then(|address| address.trim().parse().ok()).expect("an address")
     }
 }

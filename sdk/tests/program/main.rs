@@ -6,4 +6,6 @@ mod disks;
 mod games;
 mod journal;
 mod link;
+mod local;
 mod rest;
+mod rough;
