@@ -10,6 +10,8 @@ mod a_game_in_a_hurry_becomes_ready;
 mod a_pod_is_confined;
 #[path = "stories/a_pod_of_several_containers_has_one_game.rs"]
 mod a_pod_of_several_containers_has_one_game;
+#[path = "stories/a_port_that_is_taken_is_named.rs"]
+mod a_port_that_is_taken_is_named;
 #[path = "stories/a_quota_is_an_error_with_its_words.rs"]
 mod a_quota_is_an_error_with_its_words;
 #[path = "stories/an_image_is_changed_under_a_fleet.rs"]
