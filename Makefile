@@ -14,11 +14,13 @@ TAG ?= $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 BUILDAH ?= buildah
 PROFILE ?= release
 PROGRAMS = berth-agent berth-brain berth-sdk
+# What `make bench` measures: programs as they ship.
+BENCH_PROFILE ?= release
 # How long `make chaos` and `make soak` go on.
 SECONDS ?= 60
 SOAK_SECONDS ?= 3600
 
-.PHONY: help run down status images test check chaos soak format generate clean
+.PHONY: help run down status images test check chaos soak bench format generate clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -54,6 +56,10 @@ chaos: ## kill programs at random under churn for SECONDS, with the choices of S
 
 soak: ## the same for long
 	@$(MAKE) --no-print-directory chaos SECONDS=$(SOAK_SECONDS)
+
+bench: ## what Berth costs, as one table; BENCH="--json --servers 2000" and the like
+	@$(CARGO) build --quiet --profile $(BENCH_PROFILE) --workspace --bins
+	@"$(CARGO_TARGET_DIR)/$$(uname -m)-unknown-linux-gnu/$(BENCH_PROFILE:dev=debug)/berth-bench" $(BENCH)
 
 check: ## format, lints, docs, generated files
 	@$(CARGO) fmt --all --check
