@@ -217,11 +217,12 @@ impl Stage {
 fn apply(view: &mut View, change: &Change) {
     match change {
         Change::Counter { name, by } => {
-            let counter = view.status.counters.as_mut().unwrap().get_mut(name).unwrap();
+            let counter =
+                view.status.counters.as_mut().and_then(|counters| counters.get_mut(name)).expect("a counter");
             *counter = by.apply(counter);
         }
         Change::List { name, by } => {
-            let list = view.status.lists.as_mut().unwrap().get_mut(name).unwrap();
+            let list = view.status.lists.as_mut().and_then(|lists| lists.get_mut(name)).expect("a list");
             *list = by.apply(list);
         }
         Change::Players { by } => {
