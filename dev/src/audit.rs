@@ -3,7 +3,9 @@
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader};
 use std::path::Path;
+use std::time::Duration;
 
+use jiff::Timestamp;
 use serde::Deserialize;
 
 /// One write that was answered, whatever the answer.
@@ -23,6 +25,8 @@ pub struct Write {
     pub name: String,
     /// HTTP status of the answer.
     pub code: u16,
+    /// How long the answer took.
+    pub took: Duration,
 }
 
 impl Write {
@@ -41,6 +45,8 @@ struct Line {
     object_ref: Option<Object>,
     response_status: Option<Status>,
     stage: String,
+    request_received_timestamp: Timestamp,
+    stage_timestamp: Timestamp,
 }
 
 #[derive(Deserialize)]
@@ -93,6 +99,7 @@ impl AuditLog {
             let line: Line = serde_json::from_str(&self.begun)?;
             self.begun.clear();
             if line.stage == "ResponseComplete" {
+                let took = line.stage_timestamp.duration_since(line.request_received_timestamp);
                 let object = line.object_ref.unwrap_or_default();
                 found.push(Write {
                     user: line.user.username,
@@ -102,6 +109,7 @@ impl AuditLog {
                     namespace: object.namespace,
                     name: object.name,
                     code: line.response_status.map_or(0, |status| status.code),
+                    took: took.unsigned_abs(),
                 });
             }
         }
@@ -120,7 +128,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
         let mut file = File::create(&path).unwrap();
-        let line = r#"{"stage":"ResponseComplete","verb":"create","user":{"username":"u"},"objectRef":{"resource":"pods","namespace":"n","name":"p"},"responseStatus":{"code":201}}"#;
+        let line = r#"{"stage":"ResponseComplete","requestReceivedTimestamp":"2025-01-01T00:00:00.5Z","stageTimestamp":"2025-01-01T00:00:01Z","verb":"create","user":{"username":"u"},"objectRef":{"resource":"pods","namespace":"n","name":"p"},"responseStatus":{"code":201}}"#;
         let (first, rest) = line.split_at(40);
         writeln!(file, "{line}").unwrap();
         write!(file, "{first}").unwrap();
@@ -128,6 +136,7 @@ mod tests {
         let seen = log.news().unwrap();
         assert_eq!(seen.len(), 1);
         assert!(seen[0].succeeded() && seen[0].resource == "pods" && seen[0].name == "p");
+        assert_eq!(seen[0].took, Duration::from_millis(500));
         writeln!(file, "{rest}").unwrap();
         assert_eq!(log.news().unwrap(), seen);
         assert_eq!(log.news().unwrap(), []);

@@ -3,7 +3,8 @@
 //!
 //! What it promises:
 //! - the pods of its node, and only those, through one watch; refused in kubelet's ways and words, or run;
-//! - for each pod that runs, a process in a network namespace of its own, in a control group named as kubelet names it;
+//! - for each pod that runs, a process in a network namespace of its own, in a control group named as kubelet names it,
+//!   and for each of its containers another, which ends when and as the container's game does;
 //! - pod status in the few writes that kubelet makes, and deletion with its grace and its last word;
 //! - a game in each container whose arguments ask for one (see [`script`]), which speaks to the SDK in its own sandbox.
 //!

@@ -28,7 +28,7 @@ use tracing::{info, warn};
 use super::admission::{Refusal, ordered};
 use super::book::Book;
 use super::game::{Stage, play};
-use super::sandbox::{Groups, Place, Sandbox, container_id};
+use super::sandbox::{Container, Groups, Place, Sandbox};
 use super::script::{BAD_ARGUMENTS, ORDER, Order, Script};
 use super::status::{Ending, Running, Writer};
 
@@ -186,7 +186,8 @@ impl Life {
         sleep(self.shared.container_delay).await;
         let mut restarts = 0;
         loop {
-            let ids = (0..containers).map(|_| container_id()).collect();
+            let started = self.start(sandbox, containers).await;
+            let ids = started.iter().map(|one| one.id.clone()).collect();
             let running = Running { ids, since: Timestamp::now(), restarts };
             let (give_order, order) = watch::channel(order_of(pod));
             let (ask, end) = watch::channel(false);
@@ -214,6 +215,15 @@ impl Life {
                 () = told => Ending::Lost,
             };
             self.diary.note(&json!({ "act": "ended", "code": ending.code() }));
+            let code = match ending {
+                Ending::Exited(code) => Some(code),
+                Ending::Lost | Ending::Evicted => None,
+            };
+            for container in started {
+                if let Err(error) = container.end(code).await {
+                    warn!(pod = self.name, %error, "a container stays");
+                }
+            }
             let again = match policy.as_str() {
                 "Always" => matches!(ending, Ending::Exited(_)),
                 "OnFailure" => matches!(ending, Ending::Exited(code) if code != 0),
@@ -228,6 +238,21 @@ impl Life {
             }
             return;
         }
+    }
+
+    /// Starts all containers of the pod.
+    async fn start(&self, sandbox: &Sandbox, count: usize) -> Vec<Container> {
+        let mut started = Vec::new();
+        while started.len() < count {
+            match sandbox.start_container().await {
+                Ok(container) => started.push(container),
+                Err(error) => {
+                    warn!(pod = self.name, %error, "no container");
+                    sleep(AGAIN).await;
+                }
+            }
+        }
+        started
     }
 
     /// Passes orders on to the game, and its end. Returns when the game has had all its time, or its pod is gone.

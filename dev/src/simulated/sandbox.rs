@@ -1,10 +1,11 @@
-//! Sandboxes: a network namespace with one process in it that does nothing, in the control group of its pod.
+//! Sandboxes: a network namespace with one process in it that does nothing, in the control group of its pod; and
+//! containers in it, each a process in a control group of its own, which ends as its game does.
 //!
 //! A namespace belongs to a thread, so each sandbox is made, and each connection into it opened, on a thread of its own
 //! that ends right after.
 
 use std::fs;
-use std::io;
+use std::io::{self, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -24,6 +25,8 @@ use crate::eventually::eventually;
 
 /// The process of a sandbox. It reacts to nothing but its end.
 const PAUSE: &str = "/bin/sleep";
+/// The process of a container: it ends with the code that it is told, and by itself when nobody is left to tell it.
+const CONTAINER: [&str; 3] = ["/bin/sh", "-c", "read -r code; exit ${code:-137}"];
 /// Stack of a thread that makes two calls.
 const STACK: usize = 128 * 1024;
 /// A control group is busy for a moment after its last process.
@@ -120,6 +123,24 @@ impl Sandbox {
         on_thread("make a sandbox", move || make(folder, address)).await
     }
 
+    /// Starts a container.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub(super) async fn start_container(&self) -> Result<Container, SandboxError> {
+        let (folder, namespace) = (self.folder.clone(), Arc::clone(&self.namespace));
+        let start = move || {
+            setns(&namespace, CloneFlags::CLONE_NEWNET)?;
+            let id = container_id();
+            let [program, arguments @ ..] = CONTAINER;
+            let mut command = Command::new(program);
+            command.args(arguments).stdin(Stdio::piped());
+            let process = spawn_in(&folder.join(&id), command)?;
+            Ok(Container { id, process })
+        };
+        on_thread("start a container", start).await
+    }
+
     /// A way in.
     pub(super) fn door(&self) -> Door {
         Door { namespace: Arc::clone(&self.namespace) }
@@ -138,6 +159,31 @@ impl Sandbox {
             cgroups::remove_below(&folder).map_err(|error| error.to_string())
         });
         gone.await.map_err(|error| failed("remove the control group of a pod")(io::Error::other(error)))
+    }
+}
+
+/// A container that runs.
+#[derive(Debug)]
+pub(super) struct Container {
+    pub(super) id: String,
+    process: Child,
+}
+
+impl Container {
+    /// Ends it with this code, or by force where there is none.
+    ///
+    /// # Errors
+    /// It does not end.
+    pub(super) async fn end(mut self, code: Option<i32>) -> Result<(), SandboxError> {
+        let end = move || {
+            let told = self.process.stdin.take().zip(code);
+            match told {
+                Some((mut input, code)) => writeln!(input, "{code}")?,
+                None => self.process.kill()?,
+            }
+            self.process.wait().map(drop)
+        };
+        on_thread("end a container", end).await
     }
 }
 
@@ -171,23 +217,27 @@ fn make(folder: PathBuf, address: Ipv4Addr) -> io::Result<Sandbox> {
     loopback::set_up(address)?;
     let path = "/proc/thread-self/ns/net";
     let namespace = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-    let container = folder.join(container_id());
-    fs::create_dir_all(&container)?;
-    let silent = || (Stdio::null(), Stdio::null());
-    let ((input, output), (errors, _)) = (silent(), silent());
-    let mut process =
-        Command::new(PAUSE).arg("infinity").stdin(input).stdout(output).stderr(errors).spawn()?;
-    // From here on an agent may find it; it is in its own namespace from its first instruction.
-    if let Err(error) = fs::write(container.join("cgroup.procs"), process.id().to_string()) {
+    let mut command = Command::new(PAUSE);
+    command.arg("infinity").stdin(Stdio::null());
+    let process = spawn_in(&folder.join(container_id()), command)?;
+    Ok(Sandbox { folder, process, namespace: Arc::new(namespace), address })
+}
+
+/// Starts a process in the calling thread's namespaces and in this control group.
+fn spawn_in(group: &Path, mut command: Command) -> io::Result<Child> {
+    fs::create_dir_all(group)?;
+    let mut process = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+    // From here on an agent may find it; it is in its namespace from its first instruction.
+    if let Err(error) = fs::write(group.join("cgroup.procs"), process.id().to_string()) {
         process.kill()?;
         process.wait()?;
         return Err(error);
     }
-    Ok(Sandbox { folder, process, namespace: Arc::new(namespace), address })
+    Ok(process)
 }
 
 /// 64 hexadecimal digits, as container runtimes name things.
-pub(super) fn container_id() -> String {
+fn container_id() -> String {
     let mut random = rand::rng();
     (0..4).map(|_| format!("{:016x}", random.random::<u64>())).collect()
 }
