@@ -16,6 +16,8 @@ mod a_port_that_is_taken_is_named;
 mod a_quota_is_an_error_with_its_words;
 #[path = "stories/an_image_is_changed_under_a_fleet.rs"]
 mod an_image_is_changed_under_a_fleet;
+#[path = "stories/evictions_are_refused_where_they_end_a_session.rs"]
+mod evictions_are_refused_where_they_end_a_session;
 #[path = "stories/ports_of_every_policy_answer.rs"]
 mod ports_of_every_policy_answer;
 #[path = "stories/the_agent_dies_and_nothing_else_does.rs"]
