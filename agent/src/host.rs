@@ -115,7 +115,7 @@ pub struct SandboxRequest {
     pub grpc_port: u16,
     /// Port for REST.
     pub http_port: u16,
-    /// Goes into the keys of the listeners: counts the sandboxes of a server.
+    /// Goes into the keys of the listeners: grows with the sandboxes of a server.
     pub generation: u32,
     /// A sandbox that is known and not wanted any more: wait for another one.
     pub other_than: Option<NetnsId>,

@@ -326,6 +326,12 @@ async fn a_sandbox_that_is_made_again_is_another_one() {
     let again = SandboxRequest { generation: 2, other_than: Some(first.sandbox), ..request(&uid) };
     let mut opening = host.open_sdk(again, &cancel);
     assert!((&mut opening).now_or_never().is_none(), "the old one is not wanted");
+    // A namespace that the game makes for itself is not the pod's.
+    let mut own = Process::start(&node.pod_folder(&uid).join("game")).await;
+    own.go_inside().await;
+    let early = tokio::time::timeout(Duration::from_millis(100), &mut opening).await;
+    assert!(early.is_err(), "{early:?}");
+    own.end().await;
     // The old one's namespace lives on through its listeners, so the new one is told from it.
     old.end().await;
     let mut new = Process::start(&node.pod_folder(&uid).join("another")).await;

@@ -14,6 +14,10 @@ const PAUSE: Duration = Duration::from_secs(2);
 /// Looks in vain after which it is believed: kubelet may be late to say that a container has ended.
 const LOOKS: u32 = 4;
 
+/// Runtimes whose containers are known by the cgroups of their processes: only of these does it mean something that a
+/// container has none.
+const RUNTIMES: [&str; 3] = ["containerd", "cri-o", "docker"];
+
 /// The container that is watched.
 pub(super) struct Container {
     /// Its id, as kubelet writes it; empty before there was one.
@@ -62,13 +66,16 @@ impl Container {
 
     /// Watches a container that kubelet says runs. One that is watched, or has ended, is not looked for again.
     pub(super) fn watch<H: Host>(&mut self, host: &Arc<H>, pod_uid: &str, id: &str, now: Instant) {
+        let Some((runtime, bare)) = id.split_once("://") else { return };
+        if !RUNTIMES.contains(&runtime) {
+            return;
+        }
         let looks = match &self.stage {
             _ if self.id != id => 0,
             Stage::Resting { looks, until } if now >= *until => *looks,
             Stage::Idle | Stage::Looking { .. } | Stage::Resting { .. } | Stage::Watching { .. } => return,
         };
         id.clone_into(&mut self.id);
-        let bare = id.rsplit_once("://").map_or(id, |(_, bare)| bare);
         let looking = host.find_container(pod_uid, bare).boxed();
         self.stage = Stage::Looking { looks, looking };
     }

@@ -3,6 +3,9 @@
 //! The opening starts as soon as the pod is made, long before kubelet can run it, so that the first process of the pod
 //! finds the SDK there. It goes on afterwards: a pod may get another sandbox, and the listeners of the old one are dead
 //! then. Listeners that were handed back may be of either; who tries to listen beside them finds out.
+//!
+//! Generations grow with the time, so that those of this process are above all that a predecessor gave out for another
+//! sandbox of the pod.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +16,7 @@ use berth_runtime::backoff::Backoff;
 use berth_runtime::clock::Instant;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use jiff::Timestamp;
 
 use crate::host::{Host, HostError, NetnsId, SandboxRequest, SdkSockets};
 
@@ -30,6 +34,17 @@ pub(super) struct Wanted {
     pub(super) http_port: u16,
     /// The pod shares the host's loopback.
     pub(super) on_host: bool,
+    /// The next generation is at least this, see [`generation_at`].
+    pub(super) generation: u32,
+}
+
+/// Beginning of the time that generations count, in seconds: the first of January 2025.
+const BEGINNING: i64 = 1_735_689_600;
+
+/// The lowest generation that may be given out now: tenths of a second, less than any sandbox takes to be made.
+pub(super) fn generation_at(now: Timestamp) -> u32 {
+    let tenths = now.as_millisecond().saturating_sub(BEGINNING * 1000) / 100;
+    u32::try_from(tenths).unwrap_or_default()
 }
 
 /// What the opening came to.
@@ -50,6 +65,10 @@ pub(super) struct Sandbox {
     stage: Stage,
     /// Generation of the newest listeners; 0 while there were none.
     generation: u32,
+    /// Generation of those that are being opened.
+    next: u32,
+    /// The newest were opened here, without knowing of any before.
+    is_first: bool,
     backoff: Backoff,
 }
 
@@ -70,7 +89,8 @@ enum Stage {
 
 impl Sandbox {
     pub(super) fn new() -> Self {
-        Self { stage: Stage::Closed, generation: 0, backoff: Backoff::new(WAITS.0, WAITS.1) }
+        let backoff = Backoff::new(WAITS.0, WAITS.1);
+        Self { stage: Stage::Closed, generation: 0, next: 0, is_first: false, backoff }
     }
 
     /// The word for the local socket.
@@ -95,11 +115,12 @@ impl Sandbox {
             Stage::Closed | Stage::Resting { .. } => None,
             Stage::Open { sandbox, next: None } => Some(*sandbox),
         };
+        self.next = wanted.generation.max(self.generation.saturating_add(1));
         let request = SandboxRequest {
             pod_uid: wanted.pod_uid.clone(),
             grpc_port: wanted.grpc_port,
             http_port: wanted.http_port,
-            generation: self.generation + 1,
+            generation: self.next,
             other_than,
             on_host: wanted.on_host,
         };
@@ -135,16 +156,19 @@ impl Sandbox {
         self.stage = Stage::Closed;
     }
 
-    /// The front has these listeners, from `berth-sdk`.
-    pub(super) fn note_held(&mut self, keys: &[ListenerKey]) {
-        let newest = keys.iter().map(|key| key.generation).max().unwrap_or_default();
+    /// The front has these listeners, from `berth-sdk`. Answers whether they tell that the pod had another sandbox before:
+    /// in one and the same, ours could not listen beside them.
+    pub(super) fn note_held(&mut self, keys: &[ListenerKey]) -> bool {
+        let Some(newest) = keys.iter().map(|key| key.generation).max() else { return false };
         if newest > self.generation {
             self.generation = newest;
-            // What was being tried had another generation in mind.
-            if matches!(self.stage, Stage::Opening(_) | Stage::Resting { .. }) {
+            // What was opened or tried has given way to these.
+            if matches!(self.stage, Stage::Opening(_) | Stage::Resting { .. } | Stage::Open { .. }) {
                 self.stage = Stage::Closed;
             }
+            return false;
         }
+        newest < self.generation && std::mem::take(&mut self.is_first)
     }
 
     /// When to try again, where that is ahead.
@@ -168,7 +192,8 @@ impl Sandbox {
         match answer {
             Ok(sockets) => {
                 self.stage = Stage::Open { sandbox: sockets.sandbox, next: None };
-                self.generation += 1;
+                self.generation = self.next;
+                self.is_first = is_first;
                 self.backoff.reset();
                 if is_first { Opened::First(sockets) } else { Opened::Again(sockets) }
             }

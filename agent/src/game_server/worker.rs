@@ -129,7 +129,7 @@ impl<H: Host> Worker<H> {
     pub(super) async fn introduce(&mut self) {
         self.tell_front().await;
         let held = self.actor.front.held(self.uid.clone()).await;
-        self.sandbox.note_held(&held);
+        self.note_held(&held);
     }
 
     /// Works until the server is gone or the agent is asked to stop.
@@ -271,6 +271,10 @@ impl<H: Host> Worker<H> {
             if sequence <= done {
                 self.actor.front.acknowledge(self.uid.clone(), done).await;
             } else {
+                if asked.change.is_state() {
+                    // A state waits for nothing, least of all behind what its game counts.
+                    self.rests_until = None;
+                }
                 self.memory.pending.note(sequence, asked);
             }
         }
@@ -280,7 +284,7 @@ impl<H: Host> Worker<H> {
             None => {}
         }
         if let Some(keys) = mail.handed_back {
-            self.sandbox.note_held(&keys);
+            self.note_held(&keys);
         }
     }
 

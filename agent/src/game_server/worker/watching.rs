@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use berth_api::lifecycle::State;
+use berth_api::link::ListenerKey;
 use berth_runtime::error::chain;
 use k8s_openapi::api::core::v1::ContainerStatus;
 use tracing::{info, warn};
@@ -12,7 +13,7 @@ use crate::game_server::container::News;
 use crate::game_server::memory::Exit as Ended;
 use crate::game_server::observe::{game_status, has_foreign_sidecar, is_pod_of};
 use crate::game_server::pod::{is_on_host, sdk_ports_of};
-use crate::game_server::sandbox::{Opened, Wanted};
+use crate::game_server::sandbox::{Opened, Wanted, generation_at};
 use crate::host::{Exit, Host, HostError, SdkSockets};
 
 impl<H: Host> Worker<H> {
@@ -53,7 +54,9 @@ impl<H: Host> Worker<H> {
         }
         let (grpc_port, http_port) = sdk_ports_of(&self.server, pod);
         let on_host = is_on_host(pod.spec.as_ref());
-        self.sandbox.open(&self.actor.host, &Wanted { pod_uid, grpc_port, http_port, on_host }, now);
+        let generation = generation_at(self.actor.clock.now());
+        let wanted = Wanted { pod_uid, grpc_port, http_port, on_host, generation };
+        self.sandbox.open(&self.actor.host, &wanted, now);
     }
 
     fn let_pod_be(&mut self) {
@@ -65,17 +68,14 @@ impl<H: Host> Worker<H> {
         match opened {
             Opened::First(sockets) => self.take_listeners(sockets).await,
             Opened::Again(sockets) => {
-                warn!(game_server = %self.name(), sandbox = %sockets.sandbox, "the pod has another sandbox");
-                // Whatever ran in the old one has ended with it.
-                self.memory.has_new_sandbox |=
-                    matches!(self.memory.state, State::Ready | State::Allocated | State::Reserved);
+                self.note_new_sandbox();
                 self.take_listeners(sockets).await;
             }
             Opened::AreHeld => self.memory.sdk_error = None,
             Opened::Failed(error, is_first) => {
                 // After a restart, `berth-sdk` has the listeners of our predecessor and hands them back.
                 let held = self.actor.front.held(self.uid.clone()).await;
-                self.sandbox.note_held(&held);
+                self.note_held(&held);
                 let may_be_ours = is_first && matches!(error, HostError::AddressInUse { .. });
                 if held.is_empty() && !may_be_ours {
                     let told = chain(&error);
@@ -84,6 +84,20 @@ impl<H: Host> Worker<H> {
                 }
             }
         }
+    }
+
+    /// The front has these listeners, from `berth-sdk`.
+    pub(super) fn note_held(&mut self, keys: &[ListenerKey]) {
+        if self.sandbox.note_held(keys) {
+            self.note_new_sandbox();
+        }
+    }
+
+    /// Whatever ran in the old one has ended with it.
+    fn note_new_sandbox(&mut self) {
+        warn!(game_server = %self.name(), "the pod has another sandbox");
+        self.memory.has_new_sandbox |=
+            matches!(self.memory.state, State::Ready | State::Allocated | State::Reserved);
     }
 
     async fn take_listeners(&mut self, sockets: SdkSockets) {
