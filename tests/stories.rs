@@ -18,6 +18,8 @@ mod a_quota_is_an_error_with_its_words;
 mod an_image_is_changed_under_a_fleet;
 #[path = "stories/evictions_are_refused_where_they_end_a_session.rs"]
 mod evictions_are_refused_where_they_end_a_session;
+#[path = "stories/official_clients_live_a_full_life.rs"]
+mod official_clients_live_a_full_life;
 #[path = "stories/ports_of_every_policy_answer.rs"]
 mod ports_of_every_policy_answer;
 #[path = "stories/the_agent_dies_and_nothing_else_does.rs"]

@@ -29,6 +29,7 @@ mod node_spaces;
 pub mod packages;
 mod places;
 mod process;
+pub mod python;
 pub mod simulated;
 
 pub use access::AccessError;
