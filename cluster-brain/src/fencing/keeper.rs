@@ -41,6 +41,8 @@ impl FenceKeeper {
             }
         }
         self.stores.change(|world, _| world.cluster.end_term());
+        self.metrics.lapsed.set(0);
+        self.metrics.held.set(0);
         Ok(())
     }
 
@@ -87,6 +89,7 @@ impl FenceKeeper {
 
 /// Judges, and gives what stands otherwise than before.
 fn look(world: &mut World, now: Instant, lost_after: Duration) -> Vec<(String, Standing, Standing)> {
+    world.cluster.forget_leases(now);
     let next = world.sights(now).map(|sights| judge(&sights, lost_after)).unwrap_or_default();
     let names: std::collections::BTreeSet<String> =
         next.keys().chain(world.cluster.standings.keys()).cloned().collect();
@@ -170,16 +173,29 @@ mod tests {
     }
 
     #[test]
-    fn a_renewal_makes_a_node_live_at_once_and_wakes_its_servers() {
+    fn a_node_that_stands_otherwise_wakes_its_servers() {
         let start = Instant::now();
         let mut world = world(start);
+        let server = serde_json::json!({
+            "metadata": {"name": "a", "namespace": "games", "uid": "u", "resourceVersion": "1"},
+            "spec": {"template": {"spec": {"containers": []}}},
+            "status": {"state": "Ready", "nodeName": "n1"},
+        });
+        world.see_server(&serde_json::from_value(server).expect("a GameServer"));
         for second in 0..=11 {
             world.cluster.hear(start + Duration::from_secs(second));
         }
         let late = start + Duration::from_secs(11);
-        assert_eq!(standing(&mut world, late), Standing::Lapsed { is_over: false });
-        world.cluster.see_lease("n1", &lease_renewed("n1", 7), late);
-        assert_eq!(standing(&mut world, late), Standing::Live);
-        assert!(!world.take_wakes().contains(&Wake::Fleet(crate::stores::Key::new("games", "x"))));
+        let woken = Wake::Server(crate::stores::Key::new("games", "a"));
+        for (renewed, expected) in [(None, Standing::Lapsed { is_over: false }), (Some(7), Standing::Live)] {
+            if let Some(second) = renewed {
+                world.cluster.see_lease("n1", &lease_renewed("n1", second), late);
+            }
+            world.take_wakes();
+            assert_eq!(standing(&mut world, late), expected);
+            assert!(world.take_wakes().contains(&woken), "{expected:?}");
+            assert_eq!(standing(&mut world, late), expected);
+            assert!(world.take_wakes().is_empty(), "nothing changed since");
+        }
     }
 }

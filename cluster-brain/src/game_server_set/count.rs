@@ -107,13 +107,14 @@ mod tests {
     fn every_state_is_counted_where_it_belongs() {
         let servers: Vec<_> = State::ALL.into_iter().map(|state| server("s").state(state).build()).collect();
         let ending = server("e").state(State::Allocated).ending().build();
-        let all: Vec<_> = servers.into_iter().chain([ending]).map(Arc::new).collect();
+        let lost = server("l").ready().annotation(berth_api::names::LOST_ANNOTATION, "x").build();
+        let all: Vec<_> = servers.into_iter().chain([ending, lost]).map(Arc::new).collect();
         let status = count(&GameServerSpec::default(), &all);
         assert_eq!(
             (status.replicas, status.ready_replicas, status.allocated_replicas, status.reserved_replicas),
             (10, 1, 1, 1)
         );
-        assert_eq!(status.shutdown_replicas, 2);
+        assert_eq!(status.shutdown_replicas, 3);
         assert_eq!(status.counters, None);
     }
 

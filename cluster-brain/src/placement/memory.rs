@@ -78,7 +78,9 @@ impl Memory {
         }
         let of_reason = |reason: &str| -> Vec<&str> {
             let same = returned.iter().filter(|(_, other)| other == reason);
-            same.map(|(node, _)| node.as_str()).collect()
+            let mut nodes: Vec<&str> = same.map(|(node, _)| node.as_str()).collect();
+            nodes.sort_unstable();
+            nodes
         };
         let sentences = reasons.iter().map(|reason| format!("{} said: {reason}", list(&of_reason(reason))));
         sentences.collect::<Vec<_>>().join("; ")
@@ -103,8 +105,13 @@ mod tests {
         }
         memory.note_returned(&server, &returned("n2", "port 7777/UDP is taken"));
         assert_eq!(memory.told_by_nodes(&server), "n1 and n2 said: port 7777/UDP is taken");
+        memory.note_returned(&server, &returned("n0", "port 7777/UDP is taken"));
+        assert_eq!(memory.told_by_nodes(&server), "n0, n1 and n2 said: port 7777/UDP is taken", "by name");
         memory.note_returned(&server, &returned("n3", "no room"));
-        assert_eq!(memory.told_by_nodes(&server), "n1 and n2 said: port 7777/UDP is taken; n3 said: no room");
+        assert_eq!(
+            memory.told_by_nodes(&server),
+            "n0, n1 and n2 said: port 7777/UDP is taken; n3 said: no room"
+        );
         memory.forget(&server.key);
         assert_eq!(memory.told_by_nodes(&server), "");
     }

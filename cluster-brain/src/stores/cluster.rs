@@ -160,6 +160,25 @@ impl Cluster {
         is_live && !was_live
     }
 
+    /// A lease is gone. Who held it may act until its end, and make it again, so it counts as given back just now.
+    pub(crate) fn lose_lease(&mut self, name: &str, now: Instant) {
+        if let Some(lease) = self.leases.get_mut(name) {
+            if lease.holder.take().is_some() {
+                lease.seen = Some(now);
+            }
+            lease.renewal.clear();
+        }
+    }
+
+    /// Forgets the leases that nobody holds and that nobody waits for: their nodes are gone, and their time is over.
+    pub(crate) fn forget_leases(&mut self, now: Instant) {
+        let Self { leases, nodes, .. } = self;
+        leases.retain(|name, lease| {
+            let is_over = lease.seen.is_some_and(|seen| now > seen + lease.duration + node_lease::MARGIN * 2);
+            lease.holder.is_some() || nodes.contains_key(name) || !is_over
+        });
+    }
+
     /// The longest silence of a watch that lives.
     pub(crate) fn expect_leases_every(&mut self, gap: Duration) {
         self.hearing.gap = Some(gap);
@@ -272,6 +291,26 @@ mod tests {
         assert!(cluster.see_lease("a", &lease("a/b/d", 4), at(20)), "another holder");
         assert!(!cluster.see_lease("a", &lease("", 5), at(21)), "given back");
         assert!(!cluster.leases["a"].is_live(at(21)));
+    }
+
+    #[test]
+    fn a_lease_that_was_deleted_gives_its_holder_all_its_time() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut cluster = Cluster::default();
+        cluster.begin_term(start);
+        for second in 0..=100 {
+            cluster.hear(at(second));
+        }
+        cluster.see_lease("a", &lease("a/b/c", 1), at(97));
+        cluster.lose_lease("a", at(99));
+        cluster.lose_lease("a", at(100));
+        let sight = cluster.sights(std::iter::empty(), at(100)).expect("sights")["a"];
+        assert_eq!((sight.unheard, sight.is_live), (Duration::from_secs(1), false));
+        cluster.forget_leases(at(110));
+        assert!(cluster.leases.contains_key("a"));
+        cluster.forget_leases(at(114));
+        assert!(cluster.leases.is_empty(), "its node is gone, and its time over");
     }
 
     #[test]

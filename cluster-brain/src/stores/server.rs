@@ -15,6 +15,20 @@ use super::Key;
 use super::shelf::Kept;
 use crate::placement::Needs;
 
+/// First words of the reasons that another server of the same template is likely to have too. What a node, a drain or a
+/// person did is none of them.
+const FAULTS_OF_A_BUILD: [&str; 9] = [
+    "Completed",
+    "Failed",
+    "HandedBack",
+    "InvalidTemplate",
+    "PingsMissed",
+    "QuotaExceeded",
+    "Restarted",
+    "ShutdownCalled",
+    "TooLong",
+];
+
 /// How much of something there is, and how much fits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Amount {
@@ -159,6 +173,10 @@ impl Server {
     /// How it failed, where it did before it was ever Ready; what was not wanted any more did not fail.
     pub(crate) fn failed_start(&self) -> Option<String> {
         let reason = self.annotations.get(names::REASON_ANNOTATION);
+        let word = reason.and_then(|reason| reason.split(':').next());
+        if word.is_some_and(|word| !FAULTS_OF_A_BUILD.contains(&word)) {
+            return None;
+        }
         match self.state.filter(|_| !self.was_ready)? {
             state @ (State::Unhealthy | State::Error) => {
                 Some(reason.map_or_else(|| state.to_string(), |reason| format!("{state}, {reason}")))

@@ -58,7 +58,7 @@ trait Feed: Send + Sync + 'static {
     fn apply(&self, world: &mut World, object: Self::Object, is_listed: bool, now: Instant);
     /// An object that is there and cannot be read: what we knew of it stays.
     fn unread(&self, world: &mut World, object: &Undecodable);
-    fn delete(&self, world: &mut World, key: &Key, uid: Option<&str>);
+    fn delete(&self, world: &mut World, key: &Key, uid: Option<&str>, now: Instant);
     fn end(&self, world: &mut World, now: Instant);
 }
 
@@ -112,9 +112,9 @@ fn note<F: Feed>(feed: &F, world: &mut World, event: Event<Result<F::Object, Und
         Event::InitApply(Err(object)) | Event::Apply(Err(object)) => feed.unread(world, &object),
         Event::Delete(Ok(object)) => {
             let key = Key::of(object.meta());
-            feed.delete(world, &key, object.meta().uid.as_deref());
+            feed.delete(world, &key, object.meta().uid.as_deref(), now);
         }
-        Event::Delete(Err(object)) => feed.delete(world, &key_of(&object), object.uid.as_deref()),
+        Event::Delete(Err(object)) => feed.delete(world, &key_of(&object), object.uid.as_deref(), now),
         Event::InitDone => feed.end(world, now),
     }
 }
@@ -140,7 +140,7 @@ impl Feed for Fleets {
     fn unread(&self, world: &mut World, object: &Undecodable) {
         world.fleets.seen_unread(&key_of(object));
     }
-    fn delete(&self, world: &mut World, key: &Key, uid: Option<&str>) {
+    fn delete(&self, world: &mut World, key: &Key, uid: Option<&str>, _: Instant) {
         let change = world.fleets.gone(key, uid);
         world.note_fleet(change);
     }
@@ -168,7 +168,7 @@ impl Feed for Sets {
     fn unread(&self, world: &mut World, object: &Undecodable) {
         world.sets.seen_unread(&key_of(object));
     }
-    fn delete(&self, world: &mut World, key: &Key, uid: Option<&str>) {
+    fn delete(&self, world: &mut World, key: &Key, uid: Option<&str>, _: Instant) {
         let change = world.sets.gone(key, uid);
         world.note_set(change);
     }
@@ -195,7 +195,7 @@ impl Feed for Servers {
     fn unread(&self, world: &mut World, object: &Undecodable) {
         world.servers.seen_unread(&key_of(object));
     }
-    fn delete(&self, world: &mut World, key: &Key, uid: Option<&str>) {
+    fn delete(&self, world: &mut World, key: &Key, uid: Option<&str>, _: Instant) {
         let change = world.servers.gone(key, uid);
         world.note_server(change);
     }
@@ -225,7 +225,7 @@ impl Feed for Budgets {
     fn unread(&self, world: &mut World, object: &Undecodable) {
         world.budgets.seen_unread(&key_of(object));
     }
-    fn delete(&self, world: &mut World, key: &Key, uid: Option<&str>) {
+    fn delete(&self, world: &mut World, key: &Key, uid: Option<&str>, _: Instant) {
         let change = world.budgets.gone(key, uid);
         world.note_budget(change);
     }
@@ -259,15 +259,15 @@ impl Feed for Nodes {
     fn unread(&self, world: &mut World, object: &Undecodable) {
         world.cluster.note_name(Kind::Node.as_str(), &object.name);
     }
-    fn delete(&self, world: &mut World, key: &Key, _: Option<&str>) {
+    fn delete(&self, world: &mut World, key: &Key, _: Option<&str>, _: Instant) {
         if world.cluster.nodes.remove(&key.name).is_some() {
             world.wake_servers_on(&key.name);
         }
     }
-    fn end(&self, world: &mut World, _: Instant) {
+    fn end(&self, world: &mut World, now: Instant) {
         let known = world.cluster.nodes.keys().cloned().collect();
         for name in world.cluster.end_list(Kind::Node.as_str(), known) {
-            self.delete(world, &Key::new("", name), None);
+            self.delete(world, &Key::new("", name), None, now);
         }
     }
 }
@@ -291,7 +291,7 @@ impl Feed for GameNodes {
     fn unread(&self, world: &mut World, object: &Undecodable) {
         world.cluster.note_name(Kind::GameNode.as_str(), &object.name);
     }
-    fn delete(&self, world: &mut World, key: &Key, _: Option<&str>) {
+    fn delete(&self, world: &mut World, key: &Key, _: Option<&str>, _: Instant) {
         world.cluster.game_nodes.remove(&key.name);
     }
     fn end(&self, world: &mut World, _: Instant) {
@@ -332,16 +332,16 @@ impl Feed for Leases {
     fn unread(&self, world: &mut World, object: &Undecodable) {
         world.cluster.note_name(Kind::Lease.as_str(), &object.name);
     }
-    fn delete(&self, world: &mut World, key: &Key, _: Option<&str>) {
+    fn delete(&self, world: &mut World, key: &Key, _: Option<&str>, now: Instant) {
         if key.name == BRAIN_LEASE {
             self.lease_changed.notify_one();
         }
-        world.cluster.leases.remove(&key.name);
+        world.cluster.lose_lease(&key.name, now);
     }
     fn end(&self, world: &mut World, now: Instant) {
         let known = world.cluster.leases.keys().cloned().collect();
         for name in world.cluster.end_list(Kind::Lease.as_str(), known) {
-            world.cluster.leases.remove(&name);
+            world.cluster.lose_lease(&name, now);
         }
         world.cluster.note_leases_listed(now);
     }

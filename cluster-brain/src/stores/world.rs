@@ -448,6 +448,46 @@ mod tests {
     }
 
     #[test]
+    fn a_server_that_fails_before_it_was_ready_strains_its_set_and_a_ready_one_ends_that() {
+        let mut world = World::default();
+        let mut version = 0;
+        let mut see = |world: &mut World, name: &str, state: &str, reason: Option<&str>| {
+            version += 1;
+            let mut object = json!(game_server(name, version, "n1"));
+            object["status"]["state"] = json!(state);
+            if let Some(reason) = reason {
+                object["metadata"]["annotations"] = json!({berth_api::names::REASON_ANNOTATION: reason});
+            }
+            world.see_server(&serde_json::from_value(object).expect("a GameServer"));
+        };
+        let now = Instant::now();
+        let strained = |world: &mut World| {
+            let _ = world.strain("uid-set", now);
+            world.strains.contains_key("uid-set")
+        };
+        see(&mut world, "wanted-no-more", "Scheduled", None);
+        see(&mut world, "wanted-no-more", "Shutdown", None);
+        assert!(!strained(&mut world), "a scale-down is no failure");
+        see(&mut world, "met-late", "Unhealthy", Some("Failed: x"));
+        assert!(!strained(&mut world), "nobody knows what it was before");
+        see(&mut world, "old", "Ready", None);
+        see(&mut world, "old", "Unhealthy", Some("PingsMissed: x"));
+        assert!(!strained(&mut world), "it served");
+        see(&mut world, "cut-off", "Scheduled", None);
+        see(&mut world, "cut-off", "Unhealthy", Some("NodeGone: x"));
+        assert!(!strained(&mut world), "the build is not to blame");
+        for (name, state) in [("a", "Unhealthy"), ("b", "Error"), ("c", "Shutdown")] {
+            let mut world = World::default();
+            see(&mut world, name, "Scheduled", None);
+            see(&mut world, name, state, Some("Failed: x"));
+            assert!(strained(&mut world), "{state} before it was Ready");
+            see(&mut world, "next", "Scheduled", None);
+            see(&mut world, "next", "Ready", None);
+            assert!(!strained(&mut world), "one that starts ends it");
+        }
+    }
+
+    #[test]
     fn servers_of_one_set_share_what_they_need() {
         let mut world = World::default();
         world.see_server(&game_server("a", 1, "n1"));

@@ -219,7 +219,7 @@ impl Played {
                     }})
                 }
                 Some(State::Scheduled) if self.crashes.load(Ordering::Relaxed) => json!({
-                    "metadata": {"annotations": {names::REASON_ANNOTATION: "PodFailed: the game has ended"}},
+                    "metadata": {"annotations": {names::REASON_ANNOTATION: "Failed: the game has ended"}},
                     "status": {"state": "Unhealthy"},
                 }),
                 Some(State::Scheduled) => json!({ "status": { "state": "Ready" } }),

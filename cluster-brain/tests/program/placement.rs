@@ -112,9 +112,15 @@ async fn what_finds_no_room_waits_says_why_and_goes_out_when_there_is_some() {
 async fn a_server_that_is_handed_back_goes_elsewhere() {
     let cluster = Cluster::start().await;
     let _first = cluster.agent("n1", Manner { refuses: Some("no free port"), ..Manner::default() }).await;
-    let _second = cluster.agent("n2", Manner::default()).await;
     let _brain = cluster.brain("brain");
     cluster.create_server("lone", json!({}), json!({})).await;
+    cluster
+        .wait_for_server("lone", "told that it waits", |server| {
+            let conditions = server.status.iter().flat_map(|status| status.conditions.iter().flatten());
+            conditions.into_iter().any(|one| one.message == "no node fits: n1 said: no free port")
+        })
+        .await;
+    let _second = cluster.agent("n2", Manner::default()).await;
     let server =
         cluster.wait_for_server("lone", "Ready", |server| server.state() == Some(State::Ready)).await;
     assert_eq!(server.node_name(), Some("n2"));

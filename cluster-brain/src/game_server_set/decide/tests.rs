@@ -71,6 +71,27 @@ fn what_is_on_its_way_counts() {
 }
 
 #[test]
+fn what_was_lost_with_its_node_is_replaced_and_left_alone() {
+    let lost = |name: &str, state| {
+        server(name).state(state).on("n1").annotation(names::LOST_ANNOTATION, "2026-01-01T00:00:00Z")
+    };
+    let rows = [
+        ("Ready", State::Ready, 2, 0),
+        ("on its way", State::Scheduled, 2, 0),
+        ("a session counts again", State::Allocated, 0, 0),
+        ("what failed is cleared away", State::Unhealthy, 2, 2),
+    ];
+    for (name, state, create, delete) in rows {
+        let servers = build(vec![lost("a", state), lost("b", state), server("c").ready()]);
+        let decision = decided(3, &servers, 0);
+        assert_eq!((decision.create, decision.delete.len()), (create, delete), "{name}");
+    }
+    let many = build(vec![lost("a", State::Ready), server("c").ready(), server("d").ready()]);
+    let trimmed: Vec<_> = decided(1, &many, 0).delete.into_iter().map(|key| key.name).collect();
+    assert_eq!(trimmed, ["c"], "trimming takes what counts");
+}
+
+#[test]
 fn a_server_in_error_is_kept_for_a_while() {
     let errored = |at: &str| server("e").state(State::Error).annotation(names::ERRORED_AT_ANNOTATION, at);
     let young = decided(1, &build(vec![errored("2026-01-01T00:00:40Z")]), 0);
