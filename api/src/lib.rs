@@ -1,6 +1,7 @@
 //! The words that every part of Berth shares: resources, states, names, the SDK protocol, the link of a node's two
 //! processes, and the pure rules that more than one program needs. No I/O, no clock.
 
+pub mod allocation;
 pub mod conditions;
 pub mod crds;
 pub mod events;
@@ -8,6 +9,7 @@ pub mod fleet;
 pub mod game_node;
 pub mod game_server;
 pub mod game_server_set;
+pub mod label;
 pub mod lifecycle;
 pub mod link;
 pub mod names;

@@ -4,6 +4,7 @@
 //! It promises to know nothing about games, and it leaves every decision to the programs that use it.
 
 pub mod admin;
+pub mod announce;
 pub mod backoff;
 pub mod clock;
 pub mod error;

@@ -43,13 +43,14 @@ fn wanted() -> io::Result<Vec<Generated>> {
 }
 
 fn sdk_types(protos: &Path) -> io::Result<Vec<(String, String)>> {
-    let descriptors = protox::compile(["sdk.proto", "beta.proto", "alpha.proto"], [protos])
-        .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, format!("{error:?}")))?;
+    let descriptors =
+        protox::compile(["sdk.proto", "beta.proto", "alpha.proto", "allocation.proto"], [protos])
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, format!("{error:?}")))?;
     let folder = env::temp_dir().join(format!("berth-generate-{}", std::process::id()));
     fs::create_dir_all(&folder)?;
     let made = tonic_prost_build::configure().out_dir(&folder).compile_fds(descriptors);
     let files = made.and_then(|()| {
-        ["agones.dev.sdk.rs", "agones.dev.sdk.beta.rs", "agones.dev.sdk.alpha.rs"]
+        ["agones.dev.sdk.rs", "agones.dev.sdk.beta.rs", "agones.dev.sdk.alpha.rs", "allocation.rs"]
             .into_iter()
             .map(|name| Ok((name.to_owned(), fs::read_to_string(folder.join(name))?)))
             .collect()

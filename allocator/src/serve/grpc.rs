@@ -1,0 +1,28 @@
+//! The allocator service over gRPC.
+
+use berth_api::allocation::proto;
+use berth_api::allocation::proto::allocation_service_server::AllocationService;
+use tonic::{Request, Response, Status};
+
+use super::words;
+use crate::office::Office;
+
+/// Largest request, in bytes.
+pub(super) const LARGEST: usize = 1024 * 1024;
+
+pub(super) struct Grpc {
+    pub(super) office: Office,
+    /// The HTTP status that tells that there is no server.
+    pub(super) unallocated: u16,
+}
+
+#[tonic::async_trait]
+impl AllocationService for Grpc {
+    async fn allocate(
+        &self,
+        request: Request<proto::AllocationRequest>,
+    ) -> Result<Response<proto::AllocationResponse>, Status> {
+        let served = self.office.serve(words::read(request.into_inner())).await;
+        words::answer(served, self.unallocated).map(Response::new)
+    }
+}

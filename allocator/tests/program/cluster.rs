@@ -1,0 +1,214 @@
+//! A control plane with Berth's resources and allocators in front of it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use berth_api::allocation::proto::allocation_service_client::AllocationServiceClient;
+use berth_api::game_server::GameServer;
+use berth_api::lifecycle::State;
+use berth_dev::{ControlPlane, ControlPlaneOptions, Daemon, Launch, eventually, install};
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use kube::Client;
+use kube::api::{Api, ListParams, PostParams};
+use serde_json::{Value, json};
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+
+use super::certificates::{Authority, Signed};
+
+/// How long a condition may take on a machine that is busy with other tests.
+pub(crate) const LIMIT: Duration = Duration::from_secs(120);
+/// Where the tests' game servers live.
+pub(crate) const NAMESPACE: &str = "default";
+/// The name that the allocators' certificates are for.
+const HOST: &str = "allocator.test";
+
+/// A cluster for one test.
+pub(crate) struct Cluster {
+    pub(crate) plane: ControlPlane,
+    pub(crate) client: Client,
+    pub(crate) authority: Authority,
+    clients: Authority,
+    folder: PathBuf,
+}
+
+/// One allocator.
+pub(crate) struct Allocator {
+    pub(crate) daemon: Daemon,
+    /// Port of gRPC and REST.
+    pub(crate) port: u16,
+    /// Port of the aggregated API.
+    pub(crate) api_port: u16,
+}
+
+impl Cluster {
+    pub(crate) async fn start() -> Self {
+        // Extension servers are reached by the names of their Services here, since they are processes beside it.
+        let flags = vec!["--enable-aggregator-routing=false".to_owned()];
+        let options =
+            ControlPlaneOptions { api_server_flags: flags, audit: true, ..ControlPlaneOptions::default() };
+        let plane = ControlPlane::start(options).await.expect("a control plane");
+        let client = plane.client();
+        let manifests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../manifests");
+        let crds = fs::read_dir(manifests.join("crds")).expect("the folder of the definitions");
+        let crds = crds.map(|file| file.expect("a file").path());
+        let rights = ["namespace.yaml", "allocator/rbac.yaml", "allocator/bindings.yaml"];
+        for file in crds.chain(rights.map(|file| manifests.join(file))) {
+            install::apply(&client, &file).await.expect("an applied manifest");
+        }
+        let folder = plane.instance().subfolder("allocator").expect("a folder");
+        let clients = Authority::new("clients");
+        fs::create_dir_all(folder.join("client-ca")).expect("a folder");
+        fs::write(folder.join("client-ca/ca.crt"), &clients.pem).expect("a certificate");
+        let authority = Authority::new("servers");
+        authority.server(&[HOST]).write(&folder.join("tls"));
+        authority.server(&["allocator.berth-system.svc"]).write(&folder.join("api-tls"));
+        Self { plane, client, authority, clients, folder }
+    }
+
+    /// Starts an allocator with the rights that it ships with, and waits until it serves.
+    pub(crate) async fn allocator(&self, name: &str, arguments: &[&str]) -> Allocator {
+        let instance = self.plane.instance();
+        let kubeconfig = instance.folder().join("allocator.kubeconfig");
+        let kubeconfig =
+            self.plane.kubeconfig_for("berth-allocator", &[], &kubeconfig).expect("a kubeconfig");
+        let (port, api_port) =
+            (instance.port(name).expect("a port"), instance.port(&format!("{name}-api")).expect("a port"));
+        let admin = instance.port(&format!("{name}-admin")).expect("a port");
+        let path = |name: &str| self.folder.join(name).to_string_lossy().into_owned();
+        let launch = Launch::new(name, env!("CARGO_BIN_EXE_berth-allocator"))
+            .arguments(["--kubeconfig".to_owned(), kubeconfig.to_string_lossy().into_owned()])
+            .arguments(["--address", "127.0.0.1", "--log-level", "info,berth_allocator=debug"])
+            .arguments([
+                "--grpc-port".to_owned(),
+                port.to_string(),
+                "--http-port".to_owned(),
+                port.to_string(),
+            ])
+            .arguments(["--api-port".to_owned(), api_port.to_string()])
+            .arguments(["--admin-address".to_owned(), format!("127.0.0.1:{admin}")])
+            .arguments(["--tls".to_owned(), path("tls"), "--client-ca".to_owned(), path("client-ca")])
+            .arguments(["--api-tls".to_owned(), path("api-tls")])
+            .arguments(arguments.iter().copied());
+        let daemon = Daemon::start(instance, launch).expect("an allocator");
+        let ready = format!("http://127.0.0.1:{admin}/readyz");
+        eventually(LIMIT, "the allocator to be ready", async || {
+            let answer = fetch(&ready).await.map_err(|error| format!("{error}; {}", daemon.last_words()))?;
+            if answer == 200 { Ok(()) } else { Err(format!("{answer}")) }
+        })
+        .await
+        .expect("an allocator");
+        Allocator { daemon, port, api_port }
+    }
+
+    /// Puts an allocator behind the API server.
+    pub(crate) async fn serve_api(&self, allocator: &Allocator) {
+        let service = json!({
+            "apiVersion": "v1", "kind": "Service",
+            "metadata": { "name": "allocator", "namespace": "berth-system" },
+            "spec": { "type": "ExternalName", "externalName": "localhost" },
+        });
+        let authority = k8s_openapi::ByteString(self.authority.pem.clone().into_bytes());
+        let api_service = json!({
+            "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
+            "metadata": { "name": "v1.allocation.agones.dev" },
+            "spec": {
+                "group": "allocation.agones.dev", "version": "v1",
+                "groupPriorityMinimum": 1000, "versionPriority": 15,
+                "caBundle": authority,
+                "service": { "name": "allocator", "namespace": "berth-system", "port": allocator.api_port },
+            },
+        });
+        let file = self.folder.join("api-service.yaml");
+        fs::write(&file, format!("{service}\n---\n{api_service}\n")).expect("a manifest");
+        install::apply(&self.client, &file).await.expect("an applied manifest");
+        eventually(LIMIT, "the aggregated API to be available", async || {
+            let request = http::Request::get("/apis/allocation.agones.dev/v1").body(Vec::new());
+            let request = request.map_err(|error| error.to_string())?;
+            self.client.request_text(request).await.map(drop).map_err(|error| error.to_string())
+        })
+        .await
+        .expect("the aggregated API");
+    }
+
+    pub(crate) fn client_certificate(&self) -> Signed {
+        self.clients.client("matchmaker")
+    }
+
+    pub(crate) fn renew_server_certificate(&self) {
+        self.authority.server(&[HOST]).write(&self.folder.join("tls"));
+    }
+
+    /// Whom clients of the service trust, and who they are.
+    pub(crate) fn tls(&self, client: Option<&Signed>) -> ClientTlsConfig {
+        let tls = ClientTlsConfig::new()
+            .domain_name(HOST)
+            .ca_certificate(Certificate::from_pem(&self.authority.pem));
+        match client {
+            Some(signed) => tls.identity(Identity::from_pem(&signed.certificate, &signed.key)),
+            None => tls,
+        }
+    }
+
+    /// A client of the service with a certificate.
+    pub(crate) async fn service(&self, allocator: &Allocator) -> AllocationServiceClient<Channel> {
+        let endpoint = Endpoint::from_shared(format!("https://127.0.0.1:{}", allocator.port)).expect("a URL");
+        let endpoint =
+            endpoint.tls_config(self.tls(Some(&self.client_certificate()))).expect("a configuration");
+        AllocationServiceClient::new(endpoint.connect().await.expect("a connection"))
+    }
+
+    pub(crate) fn servers(&self) -> Api<GameServer> {
+        Api::namespaced(self.client.clone(), NAMESPACE)
+    }
+
+    /// Makes a server in this state; `more` is merged over its status.
+    pub(crate) async fn create(&self, name: &str, state: State, more: Value) {
+        let server = server(name, state, more);
+        self.servers().create(&PostParams::default(), &server).await.expect("a created GameServer");
+    }
+
+    /// Makes many Ready servers.
+    pub(crate) async fn create_many(&self, count: usize) {
+        let servers = self.servers();
+        let made = stream::iter(0..count).map(|number| {
+            let servers = servers.clone();
+            async move {
+                let server = server(&format!("gs-{number:04}"), State::Ready, json!({}));
+                servers.create(&PostParams::default(), &server).await
+            }
+        });
+        made.buffer_unordered(16).try_for_each(async |_| Ok(())).await.expect("created GameServers");
+    }
+
+    pub(crate) async fn all_servers(&self) -> Vec<GameServer> {
+        self.servers().list(&ListParams::default()).await.expect("a list of servers").items
+    }
+}
+
+fn server(name: &str, state: State, more: Value) -> GameServer {
+    let mut status = json!({
+        "state": state,
+        "address": "192.0.2.1",
+        "nodeName": "node-a",
+        "ports": [{ "name": "default", "port": 7000 }],
+    });
+    for (field, value) in more.as_object().expect("an object") {
+        status[field] = value.clone();
+    }
+    serde_json::from_value(json!({
+        "metadata": { "name": name },
+        "spec": { "template": { "spec": { "containers": [{ "name": "game", "image": "game" }] } } },
+        "status": status,
+    }))
+    .expect("a GameServer")
+}
+
+/// The status code of a plain GET.
+async fn fetch(url: &str) -> Result<u16, String> {
+    use hyper_util::client::legacy::Client;
+    use hyper_util::rt::TokioExecutor;
+    let client = Client::builder(TokioExecutor::new()).build_http::<http_body_util::Empty<bytes::Bytes>>();
+    let uri = url.parse().map_err(|error| format!("{error}"))?;
+    client.get(uri).await.map(|answer| answer.status().as_u16()).map_err(|error| error.to_string())
+}

@@ -1,0 +1,7 @@
+//! `berth-allocator` as a program, on a real API server. The game servers are objects that nobody runs.
+
+mod api;
+mod certificates;
+mod cluster;
+mod races;
+mod service;

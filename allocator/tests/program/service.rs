@@ -1,0 +1,177 @@
+//! The allocator service, over gRPC and REST.
+
+use berth_api::allocation::proto::{
+    AllocationRequest, CounterAction, GameServerSelector, MetaPatch, MultiClusterSetting,
+};
+use berth_api::lifecycle::State;
+use serde_json::{Value, json};
+use tonic::Code;
+use tonic::transport::Endpoint;
+
+use super::certificates::{Authority, Signed};
+use super::cluster::{Allocator, Cluster, NAMESPACE};
+
+fn request() -> AllocationRequest {
+    AllocationRequest { namespace: NAMESPACE.to_owned(), ..AllocationRequest::default() }
+}
+
+/// Asks the REST route with the certificate of a client.
+async fn rest(
+    cluster: &Cluster,
+    allocator: &Allocator,
+    method: &str,
+    path: &str,
+    body: &str,
+) -> (u16, Value) {
+    let signed = cluster.client_certificate();
+    let mut config =
+        kube::Config::new(format!("https://127.0.0.1:{}", allocator.port).parse().expect("a URL"));
+    config.accept_invalid_certs = true;
+    config.auth_info.client_certificate_data = Some(encoded(&signed.certificate));
+    config.auth_info.client_key_data = Some(encoded(&signed.key).into());
+    let client = kube::Client::try_from(config).expect("a client");
+    let request =
+        http::Request::builder().method(method).uri(path).header("content-type", "application/json");
+    let request = request.body(kube::client::Body::from(body.as_bytes().to_vec())).expect("a request");
+    let answer = client.send(request).await.expect("an answer");
+    let code = answer.status().as_u16();
+    let body = http_body_util::BodyExt::collect(answer.into_body()).await.expect("a body").to_bytes();
+    let value = serde_json::from_slice(&body);
+    (code, value.unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&body))))
+}
+
+fn encoded(pem: &str) -> String {
+    let value = serde_json::to_value(k8s_openapi::ByteString(pem.as_bytes().to_vec())).expect("a value");
+    value.as_str().expect("a string").to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn servers_are_allocated_through_the_service() {
+    let cluster = Cluster::start().await;
+    let more = json!({ "counters": { "rooms": { "count": 1, "capacity": 10 } } });
+    cluster.create("gs1", State::Ready, more).await;
+    let allocator = cluster.allocator("allocator", &["--allocation-limit", "5s"]).await;
+    let mut service = cluster.service(&allocator).await;
+
+    // gRPC.
+    let asked = AllocationRequest {
+        metadata: Some(MetaPatch {
+            labels: [("mode".to_owned(), "x".to_owned())].into(),
+            ..MetaPatch::default()
+        }),
+        meta_patch: Some(MetaPatch {
+            labels: [("old".to_owned(), "y".to_owned())].into(),
+            ..MetaPatch::default()
+        }),
+        counters: [(
+            "rooms".to_owned(),
+            CounterAction { action: Some("Increment".to_owned()), amount: Some(2), capacity: None },
+        )]
+        .into(),
+        ..request()
+    };
+    let answer = service.allocate(asked).await.expect("a server").into_inner();
+    assert_eq!((answer.game_server_name.as_str(), answer.source.as_str()), ("gs1", "local"));
+    assert_eq!((answer.ports[0].name.as_str(), answer.ports[0].port), ("default", 7000));
+    assert_eq!(answer.counters["rooms"].count, Some(3));
+    let metadata = answer.metadata.expect("metadata");
+    assert_eq!(metadata.labels.get("mode").map(String::as_str), Some("x"));
+    assert_eq!(metadata.labels.get("old"), None, "the newer field wins");
+
+    let none = service.allocate(request()).await.expect_err("no server");
+    assert_eq!(none.code(), Code::ResourceExhausted);
+    let bad = AllocationRequest {
+        metadata: Some(MetaPatch {
+            labels: [("a".to_owned(), "not valid!".to_owned())].into(),
+            ..MetaPatch::default()
+        }),
+        ..request()
+    };
+    let refused = service.allocate(bad).await.expect_err("a refusal");
+    assert_eq!(refused.code(), Code::InvalidArgument);
+    assert!(refused.message().contains("spec.metadata.labels"), "{refused:?}");
+    let negative = AllocationRequest {
+        counters: [("rooms".to_owned(), CounterAction { action: None, amount: Some(-1), capacity: None })]
+            .into(),
+        ..request()
+    };
+    assert_eq!(service.allocate(negative).await.expect_err("a refusal").code(), Code::InvalidArgument);
+
+    // REST, on the same port.
+    let allocated = r#"{"namespace":"default","gameServerSelectors":[{"gameServerState":"ALLOCATED"}],"scheduling":"Nope","unknown":1}"#;
+    let (code, told) = rest(&cluster, &allocator, "POST", "/gameserverallocation", allocated).await;
+    assert_eq!(code, 200, "{told}");
+    assert_eq!(told["gameServerName"], "gs1");
+    assert_eq!(told["ports"], json!([{ "name": "default", "port": 7000 }]));
+    assert_eq!(told["counters"]["rooms"], json!({ "count": "3", "capacity": "10" }));
+    let ready = r#"{"namespace":"default"}"#;
+    let (code, told) = rest(&cluster, &allocator, "POST", "/gameserverallocation", ready).await;
+    assert_eq!((code, &told["code"]), (429, &json!(8)));
+    let (code, told) = rest(&cluster, &allocator, "GET", "/gameserverallocation", "").await;
+    assert_eq!((code, &told["code"]), (501, &json!(12)));
+    let (code, told) = rest(&cluster, &allocator, "POST", "/elsewhere", "{}").await;
+    assert_eq!((code, &told["code"]), (404, &json!(5)));
+    let (code, told) = rest(&cluster, &allocator, "POST", "/gameserverallocation", "{").await;
+    assert_eq!((code, &told["code"]), (400, &json!(3)));
+
+    // Without a certificate, or with one of somebody else's, nobody gets in.
+    for stranger in [None, Some(Authority::new("elsewhere").client("matchmaker"))] {
+        assert!(!gets_in(&cluster, &allocator, stranger.as_ref()).await);
+    }
+    assert!(gets_in(&cluster, &allocator, Some(&cluster.client_certificate())).await);
+}
+
+async fn gets_in(cluster: &Cluster, allocator: &Allocator, signed: Option<&Signed>) -> bool {
+    let endpoint = Endpoint::from_shared(format!("https://127.0.0.1:{}", allocator.port)).expect("a URL");
+    let endpoint = endpoint.tls_config(cluster.tls(signed)).expect("a configuration");
+    let Ok(channel) = endpoint.connect().await else { return false };
+    let mut service =
+        berth_api::allocation::proto::allocation_service_client::AllocationServiceClient::new(channel);
+    // With TLS 1.3 a client learns at its first call that its certificate was refused.
+    match service.allocate(request()).await {
+        Ok(_) => true,
+        Err(status) => status.code() == Code::ResourceExhausted,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_status_for_no_server_can_be_chosen() {
+    let cluster = Cluster::start().await;
+    let ready = r#"{"namespace":"default"}"#;
+    for (status, code, told_code) in [("409", 409, 6), ("500", 500, 13), ("418", 429, 8)] {
+        let name = format!("allocator-{status}");
+        let allocator = cluster.allocator(&name, &["--unallocated-status", status]).await;
+        let (answered, told) = rest(&cluster, &allocator, "POST", "/gameserverallocation", ready).await;
+        assert_eq!((answered, &told["code"]), (code, &json!(told_code)), "{status}");
+    }
+    let allocator = cluster.allocator("allocator-200", &["--unallocated-status", "200"]).await;
+    let (answered, told) = rest(&cluster, &allocator, "POST", "/gameserverallocation", ready).await;
+    assert_eq!((answered, &told["gameServerName"]), (200, &json!("")));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn certificates_are_renewed_without_a_failed_call() {
+    let cluster = Cluster::start().await;
+    cluster.create("gs1", State::Allocated, json!({})).await;
+    let allocator = cluster.allocator("allocator", &[]).await;
+    let mut service = cluster.service(&allocator).await;
+    let again = || AllocationRequest {
+        game_server_selectors: vec![GameServerSelector {
+            game_server_state: 1,
+            ..GameServerSelector::default()
+        }],
+        multi_cluster_setting: Some(MultiClusterSetting::default()),
+        ..request()
+    };
+    service.allocate(again()).await.expect("a server");
+    cluster.renew_server_certificate();
+    berth_dev::eventually(super::cluster::LIMIT, "the new certificates to be in use", async || {
+        // A connection that is open stays as it is, whatever happens to the files.
+        service.clone().allocate(again()).await.map_err(|status| format!("a failed call: {status:?}"))?;
+        let words = std::fs::read_to_string(allocator.daemon.log()).map_err(|error| error.to_string())?;
+        if words.contains("new certificates in use") { Ok(()) } else { Err("not yet".to_owned()) }
+    })
+    .await
+    .expect("new certificates");
+    assert!(gets_in(&cluster, &allocator, Some(&cluster.client_certificate())).await);
+}
