@@ -108,6 +108,32 @@ async fn operations_are_applied_once_to_whatever_is_there() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_game_that_counts_without_a_pause_makes_few_writes_and_its_state_does_not_wait() {
+    let world = World::new().await;
+    let (agent, mut game, uid) = counting(&world, "lobby").await;
+    let begun = std::time::Instant::now();
+    let before = world.servers().get("lobby").await.expect("the server").metadata.generation.expect("counted");
+    // Some come while a write is under way, some after it.
+    for last in [11, 21, 31, 41, 51, 61] {
+        for number in last - 9..=last {
+            game.asks(&uid, number, plus("score", 1)).await;
+        }
+        game.acknowledged(&uid, last).await;
+    }
+    let server = world.servers().get("lobby").await.expect("the server");
+    let writes = server.metadata.generation.expect("counted") - before;
+    // Every write of what is no state is a quarter of a second after the one before.
+    let most = i64::try_from(begun.elapsed().as_millis() / 250).expect("small") + 2;
+    assert!(writes <= most, "{writes} writes, {most} allowed");
+    assert_eq!(counter(&server, "score"), (60, i64::MAX));
+    game.asks(&uid, 62, plus("score", 1)).await;
+    game.asks(&uid, 63, Change::Allocate { at: "2026-01-01T00:00:00Z".into() }).await;
+    game.acknowledged(&uid, 63).await;
+    world.until_state("lobby", State::Allocated).await;
+    agent.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_a_game_counts_is_told_by_events() {
     let world = World::new().await;
     let (agent, mut game, uid) = counting(&world, "lobby").await;

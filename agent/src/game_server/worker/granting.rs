@@ -1,5 +1,7 @@
 //! Doing what a game asks for: one write for all of it, and word of what became of each part.
 
+use std::time::Duration;
+
 use berth_api::lifecycle::State;
 use berth_runtime::error::chain;
 use berth_runtime::kube_client::Class;
@@ -13,6 +15,10 @@ use crate::game_server::apply::ApplyError;
 use crate::game_server::patches::{Verdict, grant, judge};
 use crate::game_server::wishes::{StateWish, Wishes};
 use crate::host::Host;
+
+/// The pause after a write of what is no state: a game that counts without one makes a few writes a second, and many
+/// such games leave the API server time for everybody's states.
+const PACE: Duration = Duration::from_millis(250);
 
 impl<H: Host> Worker<H> {
     /// Writes all that is wished. Where the API server does not take it, labels and annotations are dropped, and if it
@@ -57,6 +63,9 @@ impl<H: Host> Worker<H> {
         self.write(body).await?;
         self.note_verdict(verdict, wishes, before);
         self.note_amounts(&amounts);
+        if wishes.state.is_none() {
+            self.rests_until = Some(self.actor.clock.instant() + PACE);
+        }
         // The object names the last change it contains; the front acknowledges up to there.
         self.tell_front().await;
         Ok(())
