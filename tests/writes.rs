@@ -65,7 +65,7 @@ async fn tell() -> anyhow::Result<()> {
         |one: &&Write| is_ours(one) && ["gameservers", "pods"].contains(&one.resource.as_str());
     let of_servers: Vec<&Write> = writes.iter().filter(is_of_servers).collect();
     let is_cut_off = |name: &str| of_servers.iter().any(|one| one.name == name && one.code >= 500);
-    for failed in of_servers.iter().filter(|one| !one.succeeded() && !is_cut_off(&one.name)) {
+    if let Some(failed) = of_servers.iter().find(|one| !one.succeeded() && !is_cut_off(&one.name)) {
         let history: Vec<String> = writes
             .iter()
             .filter(|one| one.name == failed.name)
