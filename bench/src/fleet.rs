@@ -1,5 +1,6 @@
 //! A Fleet on many simulated nodes: time, writes, Events and processor time to Ready, and what it costs at rest.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::time::{Duration, Instant};
 
@@ -91,8 +92,13 @@ pub(crate) fn tell_writes(title: &str, writes: &[Write], servers: usize, table: 
         "Events",
         2.1,
     );
-    // A lease that clashes with its own late renewal says that the machine is overloaded, and costs no server anything.
-    let is_conflict = |write: &&Write| is_ours(write) && write.code == 409 && write.resource != "leases";
+    // A write that the machine is too slow for is cut off, and its second try may clash with the first.
+    let cut_off: BTreeSet<&str> =
+        writes.iter().filter(|one| is_ours(one) && one.code >= 500).map(|one| one.name.as_str()).collect();
+    table.add(format!("{title}: objects with a write that was cut off"), figure(cut_off.len()), "objects");
+    let is_conflict = |one: &&Write| {
+        is_ours(one) && one.code == 409 && one.resource != "leases" && !cut_off.contains(one.name.as_str())
+    };
     let conflicts: Vec<&Write> = writes.iter().filter(is_conflict).collect();
     let such_as = conflicts.first().map_or(String::new(), |one| {
         format!(", such as {} of {} {} by {}", one.verb, one.resource, one.name, one.user)

@@ -6,7 +6,8 @@
 //! - for each pod that runs, a process in a network namespace of its own, in a control group named as kubelet names it,
 //!   and for each of its containers another, which ends when and as the container's game does;
 //! - pod status in the few writes that kubelet makes, and deletion with its grace and its last word;
-//! - a game in each container whose arguments ask for one (see [`script`]), which speaks to the SDK in its own sandbox.
+//! - a game in each container whose arguments ask for one (`simulated/script.rs` lists them), which speaks to the SDK in
+//!   its own sandbox.
 //!
 //! No image is pulled and no volume mounted, pods do not reach one another, and a pod's games end with this process.
 //! Nothing in here knows of game servers but the script, which knows the paths of their SDK.
