@@ -13,7 +13,7 @@ REGISTRY ?= localhost
 TAG ?= $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 BUILDAH ?= buildah
 PROFILE ?= release
-PROGRAMS = berth-agent berth-brain berth-sdk
+PROGRAMS = berth-agent berth-allocator berth-brain berth-sdk
 # What `make bench` measures: programs as they ship.
 BENCH_PROFILE ?= release
 # How long `make chaos` and `make soak` go on.

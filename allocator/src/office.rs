@@ -1,6 +1,6 @@
 //! Where both entrances bring a request: read, taken, answered.
 
-use berth_api::allocation::{AllocationState, AllocationStatus, Fault, GameServerAllocation};
+use berth_api::allocation::{AllocationState, AllocationStatus, Fault, FaultKind, GameServerAllocation};
 
 use crate::take::{TakeError, Taker};
 
@@ -13,6 +13,18 @@ pub enum OfficeError {
     /// It could not be served.
     #[error(transparent)]
     Take(#[from] TakeError),
+}
+
+/// Served here alone it would be another request than the one that was made.
+fn other_clusters() -> Fault {
+    Fault {
+        field: "spec.multiClusterSetting.enabled".to_owned(),
+        kind: FaultKind::Invalid {
+            value: "true".to_owned(),
+            detail: "this allocator asks no other clusters; leave it out, and ask each cluster's own"
+                .to_owned(),
+        },
+    }
 }
 
 fn told(faults: &[Fault]) -> String {
@@ -37,6 +49,9 @@ impl Office {
     /// All that is wrong with the request, or that no server could be taken although there may be one.
     pub async fn serve(&self, mut asked: GameServerAllocation) -> Result<GameServerAllocation, OfficeError> {
         let request = asked.read().map_err(OfficeError::Invalid)?;
+        if request.policies.is_some() {
+            return Err(OfficeError::Invalid(vec![other_clusters()]));
+        }
         let taken = self.taker.allocate(request).await?;
         asked.status = match taken {
             Some(status) => {

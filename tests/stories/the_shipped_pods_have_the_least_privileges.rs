@@ -156,7 +156,9 @@ async fn the_endpoints_say_what_is_documented(cluster: &Cluster) -> anyhow::Resu
         }
         registered.extend(families(&fetch(&address, "/metrics").await?));
     }
-    let documented = documented(&text);
+    // The allocator is not among these pods: its own tests hold its section.
+    let (text, _) = text.split_once("## berth-allocator").context("the allocator's section")?;
+    let documented = documented(text);
     let missing: Vec<_> = registered.difference(&documented).collect();
     let stale: Vec<_> = documented.difference(&registered).collect();
     assert!(missing.is_empty(), "not in docs/metrics.md: {missing:?}");

@@ -39,6 +39,15 @@ pub(crate) struct Allocator {
     pub(crate) port: u16,
     /// Port of the aggregated API.
     pub(crate) api_port: u16,
+    admin: u16,
+}
+
+impl Allocator {
+    /// The text of its metrics.
+    pub(crate) async fn metrics(&self) -> String {
+        let (_, text) = fetch(&format!("http://127.0.0.1:{}/metrics", self.admin)).await.expect("metrics");
+        text
+    }
 }
 
 impl Cluster {
@@ -94,11 +103,11 @@ impl Cluster {
         let ready = format!("http://127.0.0.1:{admin}/readyz");
         eventually(LIMIT, "the allocator to be ready", async || {
             let answer = fetch(&ready).await.map_err(|error| format!("{error}; {}", daemon.last_words()))?;
-            if answer == 200 { Ok(()) } else { Err(format!("{answer}")) }
+            if answer.0 == 200 { Ok(()) } else { Err(answer.1) }
         })
         .await
         .expect("an allocator");
-        Allocator { daemon, port, api_port }
+        Allocator { daemon, port, api_port, admin }
     }
 
     /// Puts an allocator behind the API server.
@@ -204,11 +213,15 @@ fn server(name: &str, state: State, more: Value) -> GameServer {
     .expect("a GameServer")
 }
 
-/// The status code of a plain GET.
-async fn fetch(url: &str) -> Result<u16, String> {
+/// The status code and the body of a plain GET.
+async fn fetch(url: &str) -> Result<(u16, String), String> {
+    use http_body_util::BodyExt as _;
     use hyper_util::client::legacy::Client;
     use hyper_util::rt::TokioExecutor;
     let client = Client::builder(TokioExecutor::new()).build_http::<http_body_util::Empty<bytes::Bytes>>();
     let uri = url.parse().map_err(|error| format!("{error}"))?;
-    client.get(uri).await.map(|answer| answer.status().as_u16()).map_err(|error| error.to_string())
+    let answer = client.get(uri).await.map_err(|error| error.to_string())?;
+    let code = answer.status().as_u16();
+    let body = answer.into_body().collect().await.map_err(|error| error.to_string())?.to_bytes();
+    Ok((code, String::from_utf8_lossy(&body).into_owned()))
 }

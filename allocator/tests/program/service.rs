@@ -1,5 +1,7 @@
 //! The allocator service, over gRPC and REST.
 
+use std::collections::BTreeSet;
+
 use berth_api::allocation::proto::{
     AllocationRequest, CounterAction, GameServerSelector, MetaPatch, MultiClusterSetting,
 };
@@ -97,6 +99,13 @@ async fn servers_are_allocated_through_the_service() {
     };
     assert_eq!(service.allocate(negative).await.expect_err("a refusal").code(), Code::InvalidArgument);
 
+    let elsewhere = AllocationRequest {
+        multi_cluster_setting: Some(MultiClusterSetting { enabled: true, policy_selector: None }),
+        ..request()
+    };
+    let refused = service.allocate(elsewhere).await.expect_err("a refusal");
+    assert!(refused.message().contains("spec.multiClusterSetting.enabled"), "{refused:?}");
+
     // REST, on the same port.
     let allocated = r#"{"namespace":"default","gameServerSelectors":[{"gameServerState":"ALLOCATED"}],"scheduling":"Nope","unknown":1}"#;
     let (code, told) = rest(&cluster, &allocator, "POST", "/gameserverallocation", allocated).await;
@@ -119,6 +128,28 @@ async fn servers_are_allocated_through_the_service() {
         assert!(!gets_in(&cluster, &allocator, stranger.as_ref()).await);
     }
     assert!(gets_in(&cluster, &allocator, Some(&cluster.client_certificate())).await);
+
+    its_metrics_are_documented(&allocator).await;
+}
+
+/// Every metric is in the documentation, and every one in its section is there.
+async fn its_metrics_are_documented(allocator: &Allocator) {
+    let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/metrics.md");
+    let page = std::fs::read_to_string(page).expect("the page of metrics");
+    let (_, section) = page.split_once("## berth-allocator").expect("the allocator's section");
+    let documented: BTreeSet<String> = section
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split_once('`'))
+        .map(|row| row.0.to_owned())
+        .collect();
+    let metrics = allocator.metrics().await;
+    let registered: BTreeSet<String> = metrics
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '))
+        .filter(|(name, _)| *name != "berth_build_info")
+        .map(|(name, kind)| if kind == "counter" { format!("{name}_total") } else { name.to_owned() })
+        .collect();
+    assert_eq!(registered, documented);
 }
 
 async fn gets_in(cluster: &Cluster, allocator: &Allocator, signed: Option<&Signed>) -> bool {
