@@ -112,7 +112,8 @@ async fn a_game_that_counts_without_a_pause_makes_few_writes_and_its_state_does_
     let world = World::new().await;
     let (agent, mut game, uid) = counting(&world, "lobby").await;
     let begun = std::time::Instant::now();
-    let before = world.servers().get("lobby").await.expect("the server").metadata.generation.expect("counted");
+    let before =
+        world.servers().get("lobby").await.expect("the server").metadata.generation.expect("counted");
     // Some come while a write is under way, some after it.
     for last in [11, 21, 31, 41, 51, 61] {
         for number in last - 9..=last {
