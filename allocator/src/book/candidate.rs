@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use berth_api::allocation::Wanted;
 use berth_api::game_server::{Counter, GameServer, List};
 use berth_api::lifecycle::State;
+use berth_api::names::LOST_ANNOTATION;
 
 /// A version of one object, in one life of its name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -70,7 +71,8 @@ pub struct Candidate {
 impl Candidate {
     /// The server as a candidate; `None` where it may not be allocated.
     pub fn read(server: &GameServer) -> Option<Self> {
-        if server.metadata.deletion_timestamp.is_some() {
+        // One that the brain has given up has been replaced already, and goes once its agent is back.
+        if server.metadata.deletion_timestamp.is_some() || server.annotation(LOST_ANNOTATION).is_some() {
             return None;
         }
         let status = server.status.as_ref()?;
@@ -112,4 +114,42 @@ pub fn room_of_counter(counter: &Counter) -> i64 {
 pub fn room_of_list(list: &List) -> i64 {
     let held = list.values.as_ref().map_or(0, Vec::len);
     list.capacity.unwrap_or(0).saturating_sub(i64::try_from(held).unwrap_or(i64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn read(metadata: Value, status: Value) -> Option<Candidate> {
+        let spec = json!({ "template": {} });
+        let server = json!({ "metadata": metadata, "spec": spec, "status": status });
+        Candidate::read(&serde_json::from_value(server).unwrap())
+    }
+
+    #[test]
+    fn only_what_is_ready_or_in_use_and_stays_may_be_allocated() {
+        for state in State::ALL {
+            let may = matches!(state, State::Ready | State::Allocated);
+            assert_eq!(read(json!({ "name": "a" }), json!({ "state": state })).is_some(), may, "{state:?}");
+        }
+        let ready = || json!({ "state": "Ready" });
+        assert_eq!(read(json!({ "deletionTimestamp": "2026-01-01T00:00:00Z" }), ready()), None);
+        assert_eq!(
+            read(json!({ "annotations": { LOST_ANNOTATION: "2026-01-01T00:00:00Z" } }), ready()),
+            None
+        );
+        assert_eq!(read(json!({}), json!({})), None);
+    }
+
+    #[test]
+    fn versions_are_ordered_as_numbers() {
+        let version = |resource: &str| Version { uid: String::new(), resource: resource.to_owned() };
+        assert!(version("10").follows(&version("9")));
+        assert!(!version("9").follows(&version("10")));
+        assert!(!version("9").follows(&version("9")));
+        assert!(version("word").follows(&version("9")));
+        assert!(!version("word").follows(&version("word")));
+    }
 }
