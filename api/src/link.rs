@@ -62,7 +62,7 @@ pub struct ListenerKey {
     pub transport: Transport,
     /// Bound to `::1` rather than 127.0.0.1.
     pub ipv6: bool,
-    /// Counts the sandboxes of a server: listeners of an older sandbox are dead.
+    /// Grows with each sandbox of a server, also across restarts of the agent: listeners of an older one are dead.
     pub generation: u32,
 }
 

@@ -8,7 +8,10 @@ use serde_json::{Value, json};
 
 use super::cluster::Cluster;
 
-const PATH: &str = "/apis/allocation.agones.dev/v1/namespaces/default/gameserverallocations";
+/// Where allocations are asked for.
+fn path(cluster: &Cluster) -> String {
+    format!("/apis/allocation.agones.dev/v1/namespaces/{}/gameserverallocations", cluster.namespace)
+}
 
 struct Answer {
     code: StatusCode,
@@ -32,36 +35,36 @@ async fn ask(client: &Client, request: Request<String>) -> Answer {
     Answer { code, kind, text: String::from_utf8_lossy(&body).into_owned() }
 }
 
-async fn post(client: &Client, kind: &str, body: impl Into<String>) -> Answer {
-    let request = Request::post(PATH).header("content-type", kind).header("accept", "application/json");
+async fn post(client: &Client, path: &str, kind: &str, body: impl Into<String>) -> Answer {
+    let request = Request::post(path).header("content-type", kind).header("accept", "application/json");
     ask(client, request.body(body.into()).expect("a request")).await
 }
 
-async fn allocate(client: &Client, spec: Value) -> Answer {
+async fn allocate(client: &Client, path: &str, spec: Value) -> Answer {
     let body =
         json!({ "apiVersion": "allocation.agones.dev/v1", "kind": "GameServerAllocation", "spec": spec });
-    post(client, "application/json", body.to_string()).await
+    post(client, path, "application/json", body.to_string()).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn servers_are_allocated_through_the_api_server() {
-    let cluster = Cluster::start().await;
+    let cluster = Cluster::start("api").await;
     let counters = json!({ "counters": { "rooms": { "count": 1, "capacity": 10 } } });
     cluster.create("gs1", State::Ready, counters).await;
     let allocator = cluster.allocator("allocator", &[]).await;
     cluster.serve_api(&allocator).await;
-    let client = &cluster.client;
+    let (client, path) = (&cluster.client, &path(&cluster));
 
     // A server, with what was asked to be done to it.
     let spec = json!({
         "metadata": { "labels": { "mode": "x" }, "annotations": { "map": "ice" } },
         "counters": { "rooms": { "action": "Increment", "amount": 1 }, "none": { "capacity": 4 } },
     });
-    let answer = allocate(client, spec).await;
+    let answer = allocate(client, path, spec).await;
     assert_eq!(answer.code, StatusCode::CREATED, "{}", answer.text);
     let told = answer.json();
     assert_eq!(told["metadata"]["name"], "gs1");
-    assert_eq!(told["metadata"]["namespace"], "default");
+    assert_eq!(told["metadata"]["namespace"], cluster.namespace.as_str());
     let status = &told["status"];
     assert_eq!((&status["state"], &status["gameServerName"]), (&json!("Allocated"), &json!("gs1")));
     assert_eq!(status["counters"]["rooms"], json!({ "count": 2, "capacity": 10 }));
@@ -76,7 +79,7 @@ async fn servers_are_allocated_through_the_api_server() {
     first.parse::<jiff::Timestamp>().expect("RFC 3339");
 
     // There is no other, and that is no error.
-    let answer = allocate(client, json!({})).await;
+    let answer = allocate(client, path, json!({})).await;
     assert_eq!(answer.code, StatusCode::CREATED);
     assert_eq!(
         answer.json()["status"],
@@ -85,7 +88,7 @@ async fn servers_are_allocated_through_the_api_server() {
 
     // The one in use may be allocated again where that is asked for.
     let again = json!({ "selectors": [{ "gameServerState": "Allocated" }] });
-    let answer = allocate(client, again).await;
+    let answer = allocate(client, path, again).await;
     assert_eq!(answer.json()["status"]["gameServerName"], "gs1");
     let server = cluster.servers().get("gs1").await.expect("the server");
     assert_ne!(server.annotation("agones.dev/last-allocated"), Some(first.as_str()));
@@ -93,6 +96,7 @@ async fn servers_are_allocated_through_the_api_server() {
     // Everything that is wrong is told at once.
     let answer = allocate(
         client,
+        path,
         json!({
             "scheduling": "Nope",
             "selectors": [{ "gameServerState": "Creating", "counters": { "r": { "minAvailable": 5, "maxAvailable": 2 } } }],
@@ -125,25 +129,25 @@ async fn servers_are_allocated_through_the_api_server() {
     );
 
     // Forms.
-    let answer = post(client, "application/json; charset=utf-8", "{}").await;
+    let answer = post(client, path, "application/json; charset=utf-8", "{}").await;
     assert_eq!((answer.code, &answer.json()["apiVersion"]), (StatusCode::CREATED, &json!("v1")));
     for (kind, body) in [("application/json", "{"), ("text/foo", "{}"), ("application/json", r#"{"spec":1}"#)]
     {
-        let answer = post(client, kind, body).await;
+        let answer = post(client, path, kind, body).await;
         assert_eq!(answer.code, StatusCode::INTERNAL_SERVER_ERROR, "{kind} {body}");
         assert!(answer.kind.starts_with("text/plain"), "{}", answer.kind);
     }
     let yaml =
-        Request::post(PATH).header("content-type", "application/yaml").header("accept", "application/yaml");
+        Request::post(path).header("content-type", "application/yaml").header("accept", "application/yaml");
     let answer =
         ask(client, yaml.body("spec:\n  scheduling: Distributed\n".to_owned()).expect("a request")).await;
     assert_eq!((answer.code, answer.kind.as_str()), (StatusCode::CREATED, "application/yaml"));
     assert!(answer.text.contains("scheduling: Distributed"), "{}", answer.text);
-    let get = Request::get(PATH).body(String::new()).expect("a request");
+    let get = Request::get(path).body(String::new()).expect("a request");
     assert_eq!(ask(client, get).await.code, StatusCode::METHOD_NOT_ALLOWED);
     let huge = format!("{{\"metadata\":{{\"name\":\"{}\"}}}}", "x".repeat(4 * 1024 * 1024));
-    assert_eq!(post(client, "application/json", huge).await.code, StatusCode::PAYLOAD_TOO_LARGE);
-    let tried = Request::post(format!("{PATH}?dryRun=All")).body("{}".to_owned()).expect("a request");
+    assert_eq!(post(client, path, "application/json", huge).await.code, StatusCode::PAYLOAD_TOO_LARGE);
+    let tried = Request::post(format!("{path}?dryRun=All")).body("{}".to_owned()).expect("a request");
     assert_eq!(ask(client, tried).await.code, StatusCode::BAD_REQUEST);
 
     // Discovery.
@@ -154,20 +158,19 @@ async fn servers_are_allocated_through_the_api_server() {
 
     // Who may not, may not; and nobody may past the API server.
     let stranger = cluster.plane.client_for("stranger", &[]).await.expect("a client");
-    assert_eq!(allocate(&stranger, json!({})).await.code, StatusCode::FORBIDDEN);
-    let past = direct(&cluster, allocator.api_port).await;
+    assert_eq!(allocate(&stranger, path, json!({})).await.code, StatusCode::FORBIDDEN);
+    let past = direct(path, allocator.api_port).await;
     assert_eq!(past, StatusCode::UNAUTHORIZED);
 }
 
 /// Asks the allocator itself, claiming to be an administrator.
-async fn direct(cluster: &Cluster, port: u16) -> StatusCode {
+async fn direct(path: &str, port: u16) -> StatusCode {
     let mut config = kube::Config::new(format!("https://127.0.0.1:{port}").parse().expect("a URL"));
     config.accept_invalid_certs = true;
     let client = Client::try_from(config).expect("a client");
-    let request = Request::post(PATH)
+    let request = Request::post(path)
         .header("x-remote-user", "admin")
         .header("x-remote-group", "system:masters")
         .body("{}".to_owned());
-    let _ = cluster;
     ask(&client, request.expect("a request")).await.code
 }

@@ -12,21 +12,25 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 use kube::Client;
 use kube::api::{Api, ListParams, PostParams};
 use serde_json::{Value, json};
+use tokio::sync::OnceCell;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
 use super::certificates::{Authority, Signed};
 
 /// How long a condition may take on a machine that is busy with other tests.
 pub(crate) const LIMIT: Duration = Duration::from_secs(120);
-/// Where the tests' game servers live.
-pub(crate) const NAMESPACE: &str = "default";
 /// The name that the allocators' certificates are for.
 const HOST: &str = "allocator.test";
 
-/// A cluster for one test.
+/// The control plane of all tests, each in a namespace of its own.
+static PLANE: OnceCell<ControlPlane> = OnceCell::const_new();
+
+/// A namespace for one test, and what it needs to start allocators.
 pub(crate) struct Cluster {
-    pub(crate) plane: ControlPlane,
+    pub(crate) plane: &'static ControlPlane,
     pub(crate) client: Client,
+    /// Where the test's game servers live.
+    pub(crate) namespace: String,
     pub(crate) authority: Authority,
     clients: Authority,
     folder: PathBuf,
@@ -51,39 +55,34 @@ impl Allocator {
 }
 
 impl Cluster {
-    pub(crate) async fn start() -> Self {
-        // Extension servers are reached by the names of their Services here, since they are processes beside it.
-        let flags = vec!["--enable-aggregator-routing=false".to_owned()];
-        let options =
-            ControlPlaneOptions { api_server_flags: flags, audit: true, ..ControlPlaneOptions::default() };
-        let plane = ControlPlane::start(options).await.expect("a control plane");
+    pub(crate) async fn start(purpose: &str) -> Self {
+        let plane = PLANE.get_or_init(start_plane).await;
         let client = plane.client();
-        let manifests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../manifests");
-        let crds = fs::read_dir(manifests.join("crds")).expect("the folder of the definitions");
-        let crds = crds.map(|file| file.expect("a file").path());
-        let rights = ["namespace.yaml", "allocator/rbac.yaml", "allocator/bindings.yaml"];
-        for file in crds.chain(rights.map(|file| manifests.join(file))) {
-            install::apply(&client, &file).await.expect("an applied manifest");
-        }
-        let folder = plane.instance().subfolder("allocator").expect("a folder");
+        let namespace = plane.namespace(purpose).await.expect("a namespace");
+        let binding = format!("{}/allocator/bindings.yaml", manifests().display());
+        let bindings = fs::read_to_string(binding).expect("the bindings");
+        let bindings = bindings.replace("\nmetadata:\n", &format!("\nmetadata:\n  namespace: {namespace}\n"));
+        let folder = plane.instance().subfolder(&namespace).expect("a folder");
+        fs::write(folder.join("bindings.yaml"), bindings).expect("the bindings");
+        install::apply(&client, &folder.join("bindings.yaml")).await.expect("an applied manifest");
         let clients = Authority::new("clients");
         fs::create_dir_all(folder.join("client-ca")).expect("a folder");
         fs::write(folder.join("client-ca/ca.crt"), &clients.pem).expect("a certificate");
         let authority = Authority::new("servers");
         authority.server(&[HOST]).write(&folder.join("tls"));
         authority.server(&["allocator.berth-system.svc"]).write(&folder.join("api-tls"));
-        Self { plane, client, authority, clients, folder }
+        Self { plane, client, namespace, authority, clients, folder }
     }
 
     /// Starts an allocator with the rights that it ships with, and waits until it serves.
     pub(crate) async fn allocator(&self, name: &str, arguments: &[&str]) -> Allocator {
         let instance = self.plane.instance();
-        let kubeconfig = instance.folder().join("allocator.kubeconfig");
+        let kubeconfig = self.folder.join("allocator.kubeconfig");
         let kubeconfig =
             self.plane.kubeconfig_for("berth-allocator", &[], &kubeconfig).expect("a kubeconfig");
-        let (port, api_port) =
-            (instance.port(name).expect("a port"), instance.port(&format!("{name}-api")).expect("a port"));
-        let admin = instance.port(&format!("{name}-admin")).expect("a port");
+        let name = &format!("{name}-{}", self.namespace);
+        let port = |purpose: &str| instance.port(&format!("{name}-{purpose}")).expect("a port");
+        let (port, api_port, admin) = (port("service"), port("api"), port("admin"));
         let path = |name: &str| self.folder.join(name).to_string_lossy().into_owned();
         let launch = Launch::new(name, env!("CARGO_BIN_EXE_berth-allocator"))
             .arguments(["--kubeconfig".to_owned(), kubeconfig.to_string_lossy().into_owned()])
@@ -168,7 +167,7 @@ impl Cluster {
     }
 
     pub(crate) fn servers(&self) -> Api<GameServer> {
-        Api::namespaced(self.client.clone(), NAMESPACE)
+        Api::namespaced(self.client.clone(), &self.namespace)
     }
 
     /// Makes a server in this state; `more` is merged over its status.
@@ -193,6 +192,24 @@ impl Cluster {
     pub(crate) async fn all_servers(&self) -> Vec<GameServer> {
         self.servers().list(&ListParams::default()).await.expect("a list of servers").items
     }
+}
+
+async fn start_plane() -> ControlPlane {
+    // Extension servers are reached by the names of their Services here, since they are processes beside it.
+    let flags = vec!["--enable-aggregator-routing=false".to_owned()];
+    let options = ControlPlaneOptions { api_server_flags: flags, ..ControlPlaneOptions::default() };
+    let plane = ControlPlane::start(options).await.expect("a control plane");
+    let crds = fs::read_dir(manifests().join("crds")).expect("the folder of the definitions");
+    let crds = crds.map(|file| file.expect("a file").path());
+    let rights = ["namespace.yaml", "allocator/rbac.yaml"];
+    for file in crds.chain(rights.map(|file| manifests().join(file))) {
+        install::apply(&plane.client(), &file).await.expect("an applied manifest");
+    }
+    plane
+}
+
+fn manifests() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../manifests")
 }
 
 fn server(name: &str, state: State, more: Value) -> GameServer {

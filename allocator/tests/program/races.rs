@@ -8,17 +8,17 @@ use futures::{StreamExt as _, stream};
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
-use super::cluster::{Cluster, NAMESPACE};
+use super::cluster::Cluster;
 
-fn request() -> AllocationRequest {
-    AllocationRequest { namespace: NAMESPACE.to_owned(), ..AllocationRequest::default() }
+fn request(cluster: &Cluster) -> AllocationRequest {
+    AllocationRequest { namespace: cluster.namespace.clone(), ..AllocationRequest::default() }
 }
 
 /// Servers that are given away in one test; the bench takes more.
 const SERVERS: usize = 120;
 
 async fn all_are_given_away_once(replicas: usize) {
-    let cluster = Cluster::start().await;
+    let cluster = &Cluster::start("races").await;
     cluster.create_many(SERVERS).await;
     let mut services = Vec::new();
     let mut allocators = Vec::new();
@@ -30,7 +30,7 @@ async fn all_are_given_away_once(replicas: usize) {
     let answers: Vec<_> = stream::iter(0..SERVERS)
         .map(|number| {
             let mut service = services[number % replicas].clone();
-            async move { service.allocate(request()).await }
+            async move { service.allocate(request(cluster)).await }
         })
         .buffer_unordered(40)
         .collect()
@@ -41,7 +41,7 @@ async fn all_are_given_away_once(replicas: usize) {
     assert_eq!(different.len(), SERVERS, "some server was given away twice");
     let servers = cluster.all_servers().await;
     assert!(servers.iter().all(|server| server.state() == Some(State::Allocated)));
-    let one_more = services[0].allocate(request()).await.expect_err("none is left");
+    let one_more = services[0].allocate(request(cluster)).await.expect_err("none is left");
     assert_eq!(one_more.code(), tonic::Code::ResourceExhausted);
 }
 
@@ -60,7 +60,7 @@ async fn every_server_is_given_away_once_by_three_replicas() {
 async fn seats_fill_one_server_before_the_next() {
     const SEATS: i64 = 20;
     const PLAYERS: usize = 90;
-    let cluster = Cluster::start().await;
+    let cluster = Cluster::start("seats").await;
     for name in ["a", "b", "c", "d", "e", "f"] {
         let seats = json!({ "counters": { "seats": { "count": 0, "capacity": SEATS } } });
         cluster.create(name, State::Ready, seats).await;
@@ -80,7 +80,7 @@ async fn seats_fill_one_server_before_the_next() {
             CounterAction { action: Some("Increment".to_owned()), amount: Some(1), capacity: None },
         )]
         .into(),
-        ..request()
+        ..request(&cluster)
     };
     let answers: Vec<_> = stream::iter(0..PLAYERS)
         .map(|_| {
@@ -108,7 +108,7 @@ async fn seats_fill_one_server_before_the_next() {
 /// Somebody else writes the server all the time, as a game that counts does: no call fails.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_others_write_is_allocated_all_the_same() {
-    let cluster = Cluster::start().await;
+    let cluster = Cluster::start("busy").await;
     let rooms = json!({ "counters": { "rooms": { "count": 0, "capacity": 999_999 } } });
     cluster.create("busy", State::Allocated, rooms).await;
     let allocator = cluster.allocator("allocator", &[]).await;
@@ -128,7 +128,7 @@ async fn a_server_that_others_write_is_allocated_all_the_same() {
             CounterAction { action: Some("Increment".to_owned()), amount: Some(1), capacity: None },
         )]
         .into(),
-        ..request()
+        ..request(&cluster)
     };
     let clients = stream::iter(0..100).map(|_| {
         let (mut service, room) = (service.clone(), room.clone());

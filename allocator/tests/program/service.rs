@@ -11,10 +11,10 @@ use tonic::Code;
 use tonic::transport::Endpoint;
 
 use super::certificates::{Authority, Signed};
-use super::cluster::{Allocator, Cluster, NAMESPACE};
+use super::cluster::{Allocator, Cluster};
 
-fn request() -> AllocationRequest {
-    AllocationRequest { namespace: NAMESPACE.to_owned(), ..AllocationRequest::default() }
+fn request(cluster: &Cluster) -> AllocationRequest {
+    AllocationRequest { namespace: cluster.namespace.clone(), ..AllocationRequest::default() }
 }
 
 /// Asks the REST route with the certificate of a client.
@@ -29,6 +29,8 @@ async fn rest(
     let mut config =
         kube::Config::new(format!("https://127.0.0.1:{}", allocator.port).parse().expect("a URL"));
     config.accept_invalid_certs = true;
+    // What is answered at once is what the test is about.
+    config.default_retry = false;
     config.auth_info.client_certificate_data = Some(encoded(&signed.certificate));
     config.auth_info.client_key_data = Some(encoded(&signed.key).into());
     let client = kube::Client::try_from(config).expect("a client");
@@ -49,7 +51,7 @@ fn encoded(pem: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn servers_are_allocated_through_the_service() {
-    let cluster = Cluster::start().await;
+    let cluster = Cluster::start("service").await;
     let more = json!({ "counters": { "rooms": { "count": 1, "capacity": 10 } } });
     cluster.create("gs1", State::Ready, more).await;
     let allocator = cluster.allocator("allocator", &["--allocation-limit", "5s"]).await;
@@ -70,7 +72,7 @@ async fn servers_are_allocated_through_the_service() {
             CounterAction { action: Some("Increment".to_owned()), amount: Some(2), capacity: None },
         )]
         .into(),
-        ..request()
+        ..request(&cluster)
     };
     let answer = service.allocate(asked).await.expect("a server").into_inner();
     assert_eq!((answer.game_server_name.as_str(), answer.source.as_str()), ("gs1", "local"));
@@ -80,14 +82,14 @@ async fn servers_are_allocated_through_the_service() {
     assert_eq!(metadata.labels.get("mode").map(String::as_str), Some("x"));
     assert_eq!(metadata.labels.get("old"), None, "the newer field wins");
 
-    let none = service.allocate(request()).await.expect_err("no server");
+    let none = service.allocate(request(&cluster)).await.expect_err("no server");
     assert_eq!(none.code(), Code::ResourceExhausted);
     let bad = AllocationRequest {
         metadata: Some(MetaPatch {
             labels: [("a".to_owned(), "not valid!".to_owned())].into(),
             ..MetaPatch::default()
         }),
-        ..request()
+        ..request(&cluster)
     };
     let refused = service.allocate(bad).await.expect_err("a refusal");
     assert_eq!(refused.code(), Code::InvalidArgument);
@@ -95,25 +97,32 @@ async fn servers_are_allocated_through_the_service() {
     let negative = AllocationRequest {
         counters: [("rooms".to_owned(), CounterAction { action: None, amount: Some(-1), capacity: None })]
             .into(),
-        ..request()
+        ..request(&cluster)
     };
     assert_eq!(service.allocate(negative).await.expect_err("a refusal").code(), Code::InvalidArgument);
 
     let elsewhere = AllocationRequest {
         multi_cluster_setting: Some(MultiClusterSetting { enabled: true, policy_selector: None }),
-        ..request()
+        ..request(&cluster)
     };
     let refused = service.allocate(elsewhere).await.expect_err("a refusal");
     assert!(refused.message().contains("spec.multiClusterSetting.enabled"), "{refused:?}");
 
     // REST, on the same port.
-    let allocated = r#"{"namespace":"default","gameServerSelectors":[{"gameServerState":"ALLOCATED"}],"scheduling":"Nope","unknown":1}"#;
+    let namespace = &cluster.namespace;
+    let allocated = json!({
+        "namespace": namespace,
+        "gameServerSelectors": [{ "gameServerState": "ALLOCATED" }],
+        "scheduling": "Nope",
+        "unknown": 1,
+    });
+    let allocated = &allocated.to_string();
     let (code, told) = rest(&cluster, &allocator, "POST", "/gameserverallocation", allocated).await;
     assert_eq!(code, 200, "{told}");
     assert_eq!(told["gameServerName"], "gs1");
     assert_eq!(told["ports"], json!([{ "name": "default", "port": 7000 }]));
     assert_eq!(told["counters"]["rooms"], json!({ "count": "3", "capacity": "10" }));
-    let ready = r#"{"namespace":"default"}"#;
+    let ready = &json!({ "namespace": cluster.namespace }).to_string();
     let (code, told) = rest(&cluster, &allocator, "POST", "/gameserverallocation", ready).await;
     assert_eq!((code, &told["code"]), (429, &json!(8)));
     let (code, told) = rest(&cluster, &allocator, "GET", "/gameserverallocation", "").await;
@@ -159,7 +168,7 @@ async fn gets_in(cluster: &Cluster, allocator: &Allocator, signed: Option<&Signe
     let mut service =
         berth_api::allocation::proto::allocation_service_client::AllocationServiceClient::new(channel);
     // With TLS 1.3 a client learns at its first call that its certificate was refused.
-    match service.allocate(request()).await {
+    match service.allocate(request(cluster)).await {
         Ok(_) => true,
         Err(status) => status.code() == Code::ResourceExhausted,
     }
@@ -167,8 +176,8 @@ async fn gets_in(cluster: &Cluster, allocator: &Allocator, signed: Option<&Signe
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_status_for_no_server_can_be_chosen() {
-    let cluster = Cluster::start().await;
-    let ready = r#"{"namespace":"default"}"#;
+    let cluster = Cluster::start("status").await;
+    let ready = &json!({ "namespace": cluster.namespace }).to_string();
     for (status, code, told_code) in [("409", 409, 6), ("500", 500, 13), ("418", 429, 8)] {
         let name = format!("allocator-{status}");
         let allocator = cluster.allocator(&name, &["--unallocated-status", status]).await;
@@ -182,7 +191,7 @@ async fn the_status_for_no_server_can_be_chosen() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn certificates_are_renewed_without_a_failed_call() {
-    let cluster = Cluster::start().await;
+    let cluster = Cluster::start("renewal").await;
     cluster.create("gs1", State::Allocated, json!({})).await;
     let allocator = cluster.allocator("allocator", &[]).await;
     let mut service = cluster.service(&allocator).await;
@@ -192,7 +201,7 @@ async fn certificates_are_renewed_without_a_failed_call() {
             ..GameServerSelector::default()
         }],
         multi_cluster_setting: Some(MultiClusterSetting::default()),
-        ..request()
+        ..request(&cluster)
     };
     service.allocate(again()).await.expect("a server");
     cluster.renew_server_certificate();
