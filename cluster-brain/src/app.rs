@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::Context;
 use berth_runtime::CancellationToken;
 use berth_runtime::admin::Admin;
+use berth_runtime::announce::{self, AnnounceMetrics};
 use berth_runtime::health::{Condition, Readiness};
 use berth_runtime::kube_client::{client, require_version};
 use berth_runtime::metrics::Metrics;
@@ -15,7 +16,7 @@ use berth_runtime::{notify, telemetry};
 use tokio::sync::Notify;
 use tracing::info;
 
-use crate::announce::{AnnounceMetrics, Announcer};
+use crate::announce::Announcer;
 use crate::config::Settings;
 use crate::eviction::EvictionMetrics;
 use crate::fencing::FencingMetrics;
@@ -58,8 +59,9 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         Arc::clone(&lease_changed),
         LeaderMetrics::register(&mut metrics),
     );
-    let announce_metrics = AnnounceMetrics::register(&mut metrics);
-    let (announcer, crier) = Announcer::new(client.clone(), identity.clone(), announce_metrics);
+    let announced = AnnounceMetrics::register(&mut metrics.subsystem("brain_events"));
+    let (announcer, crier) = announce::Announcer::new(client.clone(), identity.clone(), announced);
+    let announcer = Announcer::new(announcer);
     let writer = Writer::new(client.clone(), authority.clone(), WriteMetrics::register(&mut metrics));
     // Not a child of the stop: the lease is given back when the last leadership is over.
     let release = CancellationToken::new();
