@@ -5,12 +5,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use berth_api::allocation::{CounterChange, ListChange, Request, Wanted};
+use berth_api::game_server::lists::MOST_ENTRIES;
 use berth_api::game_server::{Counter, List};
 
 use crate::book::Candidate;
-
-/// The most entries that a list may be given room for.
-pub const MOST_ENTRIES: i64 = 1000;
 
 /// Something that could not be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
