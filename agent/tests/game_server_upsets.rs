@@ -13,14 +13,15 @@ use std::net::{IpAddr, Ipv4Addr};
 use berth_agent::host::Exit;
 use berth_api::game_server::GameServer;
 use berth_api::lifecycle::State;
-use berth_api::link::Change;
+use berth_api::link::{Change, Pulse, ServerUid, ToAgent};
 use berth_api::node_lease::{HandOver, Returned};
+use berth_dev::eventually;
 use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
-use self::world::World;
+use self::world::{LIMIT, World};
 
 fn spec(ports: Value) -> Value {
     json!({
@@ -351,6 +352,70 @@ async fn a_server_whose_pod_is_on_another_node_is_handed_back() {
     let agent = world.start().await;
     let returned = until_handed_back(&world, "apart").await;
     assert_eq!(returned.reason, "its pod is on node elsewhere");
+    agent.stop().await;
+}
+
+/// What the agent says locally of a server, once it says anything.
+async fn until_said(world: &World, name: &str) -> String {
+    let said = eventually(LIMIT, format!("the agent to say something of {name}"), async || {
+        let status = world.status().await.map_err(|error| error.to_string())?;
+        let line = status.servers.into_iter().find(|line| line.name == name);
+        line.and_then(|line| line.reason).ok_or_else(|| "nothing yet".to_owned())
+    });
+    said.await.expect("in time")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_is_free_once_the_pod_of_an_earlier_server_has_ended() {
+    let world = World::new().await;
+    let earlier = json!({
+        "metadata": {
+            "name": "again",
+            "ownerReferences": [{
+                "apiVersion": "agones.dev/v1", "kind": "GameServer", "name": "again", "uid": "earlier",
+                "controller": true
+            }]
+        },
+        "spec": { "nodeName": world.node, "containers": [{ "name": "main", "image": "game:1" }] }
+    });
+    let earlier: Pod = serde_json::from_value(earlier).expect("a pod");
+    world.pods().create(&PostParams::default(), &earlier).await.expect("made");
+    world.pods().delete("again", &DeleteParams::default()).await.expect("on its way");
+    let agent = world.start().await;
+    let uid = world.hand_over("again", spec(one_port())).await.uid().expect("a UID");
+    let said = until_said(&world, "again").await;
+    assert!(said.contains("of an earlier server, is still ending"), "{said}");
+    world.kill_pod("again").await;
+    let server = world.until_state("again", State::Scheduled).await;
+    assert!(server.spec.ports()[0].host_port.is_some(), "it has a port");
+    let pod = world.pod("again").await;
+    let owners: Vec<String> =
+        pod.metadata.owner_references.into_iter().flatten().map(|owner| owner.uid).collect();
+    assert_eq!(owners, [uid]);
+    agent.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_decided_and_not_done_is_decided_anew() {
+    let world = World::alone().await;
+    let agent = world.start().await;
+    let mut game = world.connect(&[]).await;
+    let uid = world.hand_over("alive", spec(json!([]))).await.uid().expect("a UID");
+    world.until_state("alive", State::Scheduled).await;
+    world.run_pod("alive").await;
+    game.asks(&uid, 1, Change::Ready).await;
+    game.acknowledged(&uid, 1).await;
+    change(&world, "alive", json!({ "status": { "state": "Allocated" } })).await;
+    world.stop_api_server().await;
+    let pings = |pulse| ToAgent::Pings { uid: ServerUid(uid.clone()), pulse };
+    game.says(pings(Pulse::Silent { missed: 3 })).await;
+    until_said(&world, "alive").await;
+    game.says(pings(Pulse::Alive)).await;
+    world.start_api_server().await;
+    game.asks(&uid, 2, Change::Label { key: "mode".into(), value: "duel".into() }).await;
+    game.acknowledged(&uid, 2).await;
+    let server = world.servers().get("alive").await.expect("it is there");
+    assert_eq!(server.state(), Some(State::Allocated), "its game speaks again: {server:?}");
     agent.stop().await;
 }
 

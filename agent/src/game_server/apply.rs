@@ -53,6 +53,9 @@ pub enum ApplyError {
         /// What it answered.
         source: CallError,
     },
+    /// A pod of the server's name is still ending: that of an earlier server.
+    #[error("could not create the pod: one of that name, of an earlier server, is still ending")]
+    NameTaken,
     /// No pod can be made.
     #[error("could not build the pod")]
     Pod(#[from] PodError),
@@ -69,7 +72,7 @@ impl ApplyError {
     pub fn class(&self) -> Option<Class> {
         match self {
             Self::Call { source, .. } => Some(source.class()),
-            Self::NotHeld(_) | Self::Pod(_) | Self::Ports(_) | Self::Request(_) => None,
+            Self::NotHeld(_) | Self::NameTaken | Self::Pod(_) | Self::Ports(_) | Self::Request(_) => None,
         }
     }
 
@@ -78,6 +81,7 @@ impl ApplyError {
         match self {
             Self::NotHeld(_) => "not_held",
             Self::Call { source, .. } => source.class().category(),
+            Self::NameTaken => "name_taken",
             Self::Pod(_) => "pod",
             Self::Ports(_) => "ports",
             Self::Request(_) => "request",

@@ -31,7 +31,7 @@ use tokio::task::JoinHandle;
 
 use super::played::{Place, Sdk};
 
-const LIMIT: Duration = Duration::from_secs(60);
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
 /// One API server for most tests, with our resources in it.
 async fn shared() -> &'static ControlPlane {

@@ -111,6 +111,12 @@ impl<H: Host> Worker<H> {
         };
         let pod = match made {
             MadePod::New(pod) => pod,
+            // It goes by itself; until then we try again, and hand the server back where it takes too long.
+            MadePod::Old(pod)
+                if pod.metadata.deletion_timestamp.is_some() && !is_pod_of(&pod, &self.server) =>
+            {
+                return Err(ApplyError::NameTaken);
+            }
             MadePod::Old(pod) => {
                 // An earlier try made it, with ports of its own.
                 if is_pod_of(&pod, &self.server)
