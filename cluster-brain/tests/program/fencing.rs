@@ -61,13 +61,20 @@ async fn a_silent_node_is_made_up_for_and_its_session_outlives_the_silence() {
     let kept = cluster.servers().get(&session.name_any()).await.expect("the session");
     assert_eq!((kept.uid(), kept.state()), (session.uid(), Some(State::Allocated)));
     assert_eq!(kept.annotation(LOST_ANNOTATION), None);
-    let fleet = cluster.fleets().get("lobby").await.expect("the Fleet").status.unwrap_or_default();
-    assert_eq!(
-        (fleet.ready_replicas, fleet.allocated_replicas),
-        (5, 1),
-        "what nobody can reach is not counted"
-    );
-    assert!(told(&cluster, "NodeSilent").await.iter().any(|said| said.contains("the agent of n1 is silent")));
+    eventually(LIMIT, "the Fleet to count nobody who cannot be reached", async || {
+        let fleet = cluster.fleets().get("lobby").await.expect("the Fleet").status.unwrap_or_default();
+        let counted = (fleet.ready_replicas, fleet.allocated_replicas);
+        if counted == (5, 1) { Ok(()) } else { Err(format!("Ready and Allocated: {counted:?}")) }
+    })
+    .await
+    .expect("the right counts");
+    eventually(LIMIT, "the silence to be told", async || {
+        let said = told(&cluster, "NodeSilent").await;
+        let is_told = said.iter().any(|said| said.contains("the agent of n1 is silent"));
+        if is_told { Ok(()) } else { Err(format!("{said:?}")) }
+    })
+    .await
+    .expect("an Event");
 
     // On heal the surplus goes, and the session stays.
     agents[0].come_back();

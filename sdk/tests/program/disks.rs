@@ -190,7 +190,9 @@ async fn a_disk_that_nothing_can_be_written_to_is_told_once_and_heals() {
         while count(&program, r#"berth_sdk_journal_failures_total{reason="open"}"#).await < 3 {}
     })
     .await;
-    assert_eq!(program.log().matches("changes are refused, and it is tried again").count(), 1);
+    let told = "changes are refused, and it is tried again";
+    program.logged(told).await;
+    assert_eq!(program.log().matches(told).count(), 1);
 
     small.remount("remount,rw");
     healed(&mut caller, "after").await;

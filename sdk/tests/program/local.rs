@@ -124,5 +124,5 @@ async fn a_file_is_the_server_and_is_read_again_when_it_changes() {
 async fn a_file_that_holds_no_server_is_named() {
     let mut program = Program::local(Some(std::path::Path::new("/nowhere/server.yaml")));
     assert_eq!(program.ended().await.code(), Some(1));
-    assert!(program.log().contains("/nowhere/server.yaml"), "{}", program.log());
+    program.logged("/nowhere/server.yaml").await;
 }
