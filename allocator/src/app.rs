@@ -67,12 +67,14 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     // Serving goes on for a while after being asked to stop, so that load balancers can look elsewhere.
     let stop = CancellationToken::new();
     let group = TaskGroup::new(stop.clone());
+    // All conditions are named before anybody can ask: a program without conditions would be ready.
+    let serving = readiness.condition("serving");
+    watches::start(&group, &client, &desk, &readiness, &watched);
     if let Some(address) = settings.admin_address {
         let admin = Admin::bind(address).await?;
         info!(address = %admin.address(), "admin endpoint");
-        group.spawn("admin", admin.serve(readiness.clone(), metrics, stop.clone()));
+        group.spawn("admin", admin.serve(readiness, metrics, stop.clone()));
     }
-    watches::start(&group, &client, &desk, &readiness, &watched);
     group.spawn("events", crier.run(stop.clone()));
     let announcer = crate::announce::Announcer::new(announcer);
     let taker =
@@ -83,7 +85,6 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     let doors = Doors { settings: &settings, group: &group, bad_certificates };
     doors.open_service(service).await?;
     doors.open_api(&client, office).await?;
-    let serving = readiness.condition("serving");
     serving.set(true);
     let linger = settings.readiness_shutdown_duration;
     group.spawn("stopping", async move {

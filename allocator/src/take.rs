@@ -19,6 +19,7 @@ use berth_runtime::tasks::Spawner;
 use kube::Client;
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout_at};
+use tracing::debug;
 
 mod desk;
 mod metrics;
@@ -108,11 +109,17 @@ impl Taker {
         let deadline = self.clock.instant() + self.limit;
         let mut backoff = Backoff::new(WAITS.0, WAITS.1);
         loop {
-            let Some(answer) = self.sit_down(&request) else { return Ok(None) };
+            let Some(answer) = self.sit_down(&request) else {
+                debug!(namespace = request.namespace, "no game server fits");
+                return Ok(None);
+            };
             match timeout_at(deadline, answer).await {
                 Ok(Ok(Answer::Taken(status))) => return Ok(Some(*status)),
                 // Somebody was faster each time: as good as none, and what the callers know how to handle.
-                Ok(Ok(Answer::Lost)) if self.clock.instant() >= deadline => return Ok(None),
+                Ok(Ok(Answer::Lost)) if self.clock.instant() >= deadline => {
+                    debug!(namespace = request.namespace, "others were faster until the time was over");
+                    return Ok(None);
+                }
                 Ok(Ok(Answer::Lost)) => {}
                 Ok(Ok(Answer::Failed { class: Class::Forbidden | Class::Invalid, reason })) => {
                     return Err(TakeError::Refused { reason });

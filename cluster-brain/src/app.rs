@@ -84,16 +84,18 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
 
     let group = TaskGroup::new(Shutdown::on_signals()?.token());
     let stop = group.token();
+    // Named before anybody can ask: a program without conditions would be ready.
+    let nodes_known = readiness.condition("nodes");
     if let Some(address) = settings.admin_address {
         let admin = Admin::bind(address).await?;
         info!(address = %admin.address(), "admin endpoint");
-        group.spawn("admin", admin.serve(readiness.clone(), Arc::clone(&metrics), stop.clone()));
+        group.spawn("admin", admin.serve(readiness, metrics, stop.clone()));
     }
     watch_cluster(&group, &client, &stores, lease_changed);
     group.spawn("leader lease", keeper.run(release));
     group.spawn("events", crier.run(stop.clone()));
     group.spawn("leadership", sessions.run(stop.clone()));
-    group.spawn("readiness", tell_ready(stores, readiness.condition("nodes"), stop.clone()));
+    group.spawn("readiness", tell_ready(stores, nodes_known, stop.clone()));
     group.spawn("watchdog", notify::keep_watchdog(|| true, stop));
     info!(identity, version, "started");
     let ended = group.join(GRACE).await;

@@ -42,16 +42,20 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     let readiness = Readiness::new();
 
     let tasks = TaskGroup::new(shutdown.token());
-    if let Some(address) = settings.admin_address {
-        let admin = Admin::bind(address).await?;
-        info!(address = %admin.address(), "admin requests are answered");
-        tasks.spawn("admin", admin.serve(readiness.clone(), Arc::clone(&metrics), tasks.token()));
-    }
+    let admin = match settings.admin_address {
+        Some(address) => Some(Admin::bind(address).await?),
+        None => None,
+    };
     if settings.local {
         let Settings { file, grpc_port, http_port, .. } = settings;
         Local { file, grpc_port, http_port }.start(&counted, &tasks).await?;
     } else {
         serve_node(settings, counted, &readiness, &tasks)?;
+    }
+    // Served once all conditions are named: before that, nothing would be unmet.
+    if let Some(admin) = admin {
+        info!(address = %admin.address(), "admin requests are answered");
+        tasks.spawn("admin", admin.serve(readiness, metrics, tasks.token()));
     }
     tasks.spawn("watchdog", notify::keep_watchdog(|| true, tasks.token()));
 

@@ -7,7 +7,7 @@ use berth_api::game_server::GameServer;
 use berth_api::lifecycle::State;
 use berth_api::names::ALLOCATOR_MANAGER;
 use berth_runtime::error::chain;
-use berth_runtime::kube_client::{CallError, Class, within};
+use berth_runtime::kube_client::{Class, within};
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use tracing::debug;
@@ -39,10 +39,10 @@ async fn serve(taker: &Taker, key: &ServerKey, servers: &Api<GameServer>, batch:
     };
     let class = error.class();
     let reason = chain(&error);
-    debug!(game_server = %key, error = reason, "a write of an allocation failed");
+    debug!(game_server = %key, class = class.category(), error = reason, "a write of an allocation failed");
     // Only the API server knows how the server is now, and whether a write without an answer was made after all.
     let answer = match within(CALL, servers.get_opt(&key.name)).await {
-        Ok(Some(server)) if is_unknown(&error) && patch::bears(&server, &stamp) => {
+        Ok(Some(server)) if patch::bears(&server, &stamp) => {
             return settle(taker, key, &server, batch.seats);
         }
         Ok(server) => {
@@ -65,14 +65,6 @@ async fn serve(taker: &Taker, key: &ServerKey, servers: &Api<GameServer>, batch:
             class => Answer::Failed { class, reason: reason.clone() },
         };
         drop(seat.reply.send(told));
-    }
-}
-
-/// Whether the write may have been made.
-fn is_unknown(error: &CallError) -> bool {
-    match error {
-        CallError::TooSlow { .. } => true,
-        CallError::Refused { .. } => error.class() == Class::Transient,
     }
 }
 

@@ -35,6 +35,10 @@ async fn all_are_given_away_once(replicas: usize) {
         .buffer_unordered(40)
         .collect()
         .await;
+    if let Some(Err(status)) = answers.iter().find(|answer| answer.is_err()) {
+        let said: Vec<String> = allocators.iter().map(|allocator| allocator.daemon.last_words()).collect();
+        panic!("no server: {status:?}\n{}", said.join("\n---\n"));
+    }
     let names: Vec<String> =
         answers.into_iter().map(|answer| answer.expect("a server").into_inner().game_server_name).collect();
     let different: BTreeSet<&String> = names.iter().collect();
