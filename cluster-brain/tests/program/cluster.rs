@@ -10,6 +10,7 @@ use berth_api::lifecycle::State;
 use berth_dev::{ControlPlane, ControlPlaneOptions, Daemon, Launch, eventually, install};
 use berth_runtime::CancellationToken;
 use berth_runtime::tasks::{Spawner, TaskGroup};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::Client;
 use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
@@ -139,10 +140,17 @@ impl Cluster {
 
     /// Waits until a condition of a Fleet has this status, and gives its message.
     pub(crate) async fn fleet_condition(&self, fleet: &str, kind: &str, status: &str) -> String {
+        self.fleet_says(fleet, kind, status, "").await
+    }
+
+    /// The same, whose message says this too: a first message may know less.
+    pub(crate) async fn fleet_says(&self, fleet: &str, kind: &str, status: &str, part: &str) -> String {
         eventually(LIMIT, format!("{kind} of {fleet} to be {status}"), async || {
             let fleet = self.fleets().get(fleet).await.map_err(|error| error.to_string())?;
             let conditions = fleet.status.and_then(|status| status.conditions).unwrap_or_default();
-            let found = conditions.iter().find(|one| one.type_ == kind && one.status == status);
+            let is_so =
+                |one: &&Condition| one.type_ == kind && one.status == status && one.message.contains(part);
+            let found = conditions.iter().find(is_so);
             found.map(|one| one.message.clone()).ok_or_else(|| format!("{conditions:?}"))
         })
         .await

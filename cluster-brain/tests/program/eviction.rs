@@ -58,8 +58,8 @@ async fn a_second_budget_that_matches_is_told() {
     }))
     .expect("a budget");
     budgets.create(&PostParams::default(), &second).await.expect("a created budget");
-    let said = cluster.fleet_condition("lobby", "OneDisruptionBudget", "False").await;
-    assert!(said.contains(DISRUPTION_BUDGET) && said.contains("second"), "{said}");
+    let said = cluster.fleet_says("lobby", "OneDisruptionBudget", "False", "second").await;
+    assert!(said.contains(DISRUPTION_BUDGET), "{said}");
     eventually(LIMIT, "an Event", async || {
         let told = told(&cluster, "SeveralDisruptionBudgets").await;
         if told.is_empty() { Err("none".to_owned()) } else { Ok(()) }

@@ -27,10 +27,27 @@ async fn fleet_with_a_session(cluster: &Cluster) -> (Vec<Agent>, GameServer) {
     }
     cluster.create_fleet("lobby", 6, json!({ "scheduling": "Distributed" })).await;
     cluster.wait_for_ready("lobby", 6).await;
+    // A node is offered once its lease was seen renewed: the first servers may have been placed before that.
+    for _ in 0..5 {
+        if on_each_node(cluster).await == [2, 2, 2] {
+            break;
+        }
+        cluster.change_fleet("lobby", json!({ "replicas": 0 })).await;
+        cluster.wait_for_ready("lobby", 0).await;
+        cluster.change_fleet("lobby", json!({ "replicas": 6 })).await;
+        cluster.wait_for_ready("lobby", 6).await;
+    }
+    assert_eq!(on_each_node(cluster).await, [2, 2, 2]);
     let servers = cluster.all_servers().await;
     let on_first = servers.iter().find(|server| server.node_name() == Some("n1")).expect("a server on n1");
     let session = allocate(cluster, &on_first.name_any()).await;
     (agents, session)
+}
+
+/// How many servers each node has.
+async fn on_each_node(cluster: &Cluster) -> [usize; 3] {
+    let servers = cluster.all_servers().await;
+    ["n1", "n2", "n3"].map(|node| servers.iter().filter(|server| server.node_name() == Some(node)).count())
 }
 
 /// How many servers are Ready on other nodes than n1, how many were lost with n1, and how many there are.

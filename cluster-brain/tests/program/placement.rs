@@ -87,11 +87,8 @@ async fn what_finds_no_room_waits_says_why_and_goes_out_when_there_is_some() {
     .await
     .expect("waiting servers");
     // So does the set, and the Fleet.
-    let said = cluster.fleet_condition("lobby", "Placed", "False").await;
-    assert_eq!(
-        said,
-        "2 GameServers wait: no node fits: 1 taint dedicated=x, 1 no free port in range default"
-    );
+    let said = "2 GameServers wait: no node fits: 1 taint dedicated=x, 1 no free port in range default";
+    assert_eq!(cluster.fleet_says("lobby", "Placed", "False", said).await, said);
 
     // A waiting server can be deleted, and is replaced.
     let waiting = cluster.all_servers().await.into_iter().find(|server| server.node_name().is_none());

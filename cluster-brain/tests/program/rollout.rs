@@ -61,8 +61,8 @@ async fn a_build_that_cannot_start_backs_off_and_says_so() {
     let _brain = cluster.brain("brain");
     agent.crashes.store(true, Ordering::Relaxed);
     cluster.create_fleet("lobby", 2, json!({})).await;
-    let said = cluster.fleet_condition("lobby", "Progressing", "False").await;
-    assert!(said.contains("last: Unhealthy, Failed: the game has ended"), "{said}");
+    let last = "last: Unhealthy, Failed: the game has ended";
+    cluster.fleet_says("lobby", "Progressing", "False", last).await;
     eventually(LIMIT, "an Event", async || {
         let told = told(&cluster, "ServersFail").await;
         if told.is_empty() { Err("none".to_owned()) } else { Ok(()) }
