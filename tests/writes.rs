@@ -43,6 +43,8 @@ async fn tell() -> anyhow::Result<()> {
     let mut log = harbour.audit()?;
     log.news()?;
     harbour.create_fleet("lobby", i32::try_from(FLEET)?, &["--ready-after=50ms"]).await?;
+    // Nobody counts on a node before the brain has heard of it: a server that waits is told why, by a write of its own.
+    harbour.until_ready(FLEET).await?;
     harbour.create_server("lone", &["--ready-after=50ms"]).await?;
     let servers = harbour.until_ready(FLEET + 1).await?;
 
