@@ -5,6 +5,7 @@
 
 pub mod app;
 pub mod config;
+pub mod effects;
 pub mod events;
 pub mod folders;
 pub mod front;

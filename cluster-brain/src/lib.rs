@@ -7,6 +7,7 @@
 mod announce;
 mod app;
 mod config;
+mod effects;
 mod eviction;
 mod fencing;
 mod fleet;
@@ -25,3 +26,4 @@ mod writes;
 
 pub use app::run;
 pub use config::Settings;
+pub use effects::Effect;

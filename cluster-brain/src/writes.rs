@@ -1,6 +1,6 @@
 //! Every write of the brain: under the leader lease, within a limit, counted.
 //!
-//! Changes are merge patches that hold the resource version they were decided on, so that a write never overwrites what
+//! Each has a name, an [`Effect`]. Changes are merge patches that hold the resource version they were decided on, so that a write never overwrites what
 //! its decision did not see.
 
 use std::fmt::Debug;
@@ -8,6 +8,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use berth_api::names::BRAIN_MANAGER;
+use berth_runtime::kill_point::around;
 use berth_runtime::kube_client::{CallError, Class, within};
 use berth_runtime::metrics::Metrics;
 use k8s_openapi::NamespaceResourceScope;
@@ -20,6 +21,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
+use crate::effects::Effect;
 use crate::leader::Authority;
 use crate::stores::Key;
 
@@ -142,57 +144,68 @@ impl Writer {
     }
 
     /// Creates an object that has its name.
-    pub(crate) async fn create<K>(&self, key: &Key, object: &K) -> Result<K, WriteError>
+    pub(crate) async fn create<K>(&self, effect: Effect, key: &Key, object: &K) -> Result<K, WriteError>
     where
         K: Object,
         K::DynamicType: Default,
     {
         let parameters = PostParams { field_manager: Some(BRAIN_MANAGER.to_owned()), dry_run: false };
         let api = self.api::<K>(&key.namespace);
-        self.write::<K, _>("create", key, api.create(&parameters, object)).await
+        self.write::<K, _>((effect, "create"), key, api.create(&parameters, object)).await
     }
 
     /// Merges a change into an object.
-    pub(crate) async fn patch<K>(&self, key: &Key, change: &Value) -> Result<K, WriteError>
+    pub(crate) async fn patch<K>(&self, effect: Effect, key: &Key, change: &Value) -> Result<K, WriteError>
     where
         K: Object,
         K::DynamicType: Default,
     {
         let api = self.api::<K>(&key.namespace);
         let change = Patch::Merge(change);
-        self.write::<K, _>("change", key, api.patch(&key.name, &manager(), &change)).await
+        self.write::<K, _>((effect, "change"), key, api.patch(&key.name, &manager(), &change)).await
     }
 
     /// Merges a change into an object's status.
-    pub(crate) async fn patch_status<K>(&self, key: &Key, change: &Value) -> Result<K, WriteError>
+    pub(crate) async fn patch_status<K>(
+        &self,
+        effect: Effect,
+        key: &Key,
+        change: &Value,
+    ) -> Result<K, WriteError>
     where
         K: Object,
         K::DynamicType: Default,
     {
         let api = self.api::<K>(&key.namespace);
         let change = Patch::Merge(change);
-        self.write::<K, _>("report on", key, api.patch_status(&key.name, &manager(), &change)).await
+        self.write::<K, _>((effect, "report on"), key, api.patch_status(&key.name, &manager(), &change)).await
     }
 
     /// Deletes an object by its UID. One that is gone is as good as deleted.
-    pub(crate) async fn delete<K>(&self, key: &Key, uid: &str) -> Result<(), WriteError>
+    pub(crate) async fn delete<K>(&self, effect: Effect, key: &Key, uid: &str) -> Result<(), WriteError>
     where
         K: Object,
         K::DynamicType: Default,
     {
-        self.delete_within::<K>(key, uid, None).await
+        self.delete_within::<K>(effect, key, uid, None).await
     }
 
     /// Removes an object by its UID without a grace: nobody is there to end what it stands for.
-    pub(crate) async fn remove<K>(&self, key: &Key, uid: &str) -> Result<(), WriteError>
+    pub(crate) async fn remove<K>(&self, effect: Effect, key: &Key, uid: &str) -> Result<(), WriteError>
     where
         K: Object,
         K::DynamicType: Default,
     {
-        self.delete_within::<K>(key, uid, Some(0)).await
+        self.delete_within::<K>(effect, key, uid, Some(0)).await
     }
 
-    async fn delete_within<K>(&self, key: &Key, uid: &str, grace: Option<u32>) -> Result<(), WriteError>
+    async fn delete_within<K>(
+        &self,
+        effect: Effect,
+        key: &Key,
+        uid: &str,
+        grace: Option<u32>,
+    ) -> Result<(), WriteError>
     where
         K: Object,
         K::DynamicType: Default,
@@ -204,7 +217,7 @@ impl Writer {
             ..DeleteParams::default()
         };
         let api = self.api::<K>(&key.namespace);
-        match self.write::<K, _>("delete", key, api.delete(&key.name, &parameters)).await {
+        match self.write::<K, _>((effect, "delete"), key, api.delete(&key.name, &parameters)).await {
             Ok(_) => Ok(()),
             // A conflict means that another object has the name now.
             Err(error) if matches!(error.class(), Some(Class::NotFound | Class::Conflict)) => Ok(()),
@@ -214,7 +227,7 @@ impl Writer {
 
     async fn write<K, T>(
         &self,
-        verb: &'static str,
+        (effect, verb): (Effect, &'static str),
         key: &Key,
         call: impl Future<Output = Result<T, kube::Error>>,
     ) -> Result<T, WriteError>
@@ -230,7 +243,7 @@ impl Writer {
             tokio::select! {
                 biased;
                 // The answer first: what has happened is worth knowing.
-                answer = within(LIMIT, call) => {
+                answer = around(effect, within(LIMIT, call)) => {
                     answer.map_err(|source| WriteError::Call { verb, kind: kind.clone(), name, source })
                 }
                 () = authority.lost() => Err(WriteError::StoppedLeading { verb, kind: kind.clone(), name }),

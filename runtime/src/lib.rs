@@ -10,6 +10,7 @@ pub mod clock;
 pub mod error;
 pub mod exit;
 pub mod health;
+pub mod kill_point;
 pub mod kube_client;
 pub mod metrics;
 pub mod notify;

@@ -13,6 +13,7 @@
 
 pub mod app;
 pub mod config;
+pub mod effects;
 mod journal;
 mod link;
 mod local;

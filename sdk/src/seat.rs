@@ -18,11 +18,13 @@ use berth_api::link::{Sequence, ServerUid, ToAgent, View};
 use berth_api::sdk::v1::GameServer;
 use berth_runtime::CancellationToken;
 use berth_runtime::clock::Clock;
+use berth_runtime::kill_point::{Side, pass};
 use tokio::sync::{Notify, oneshot, watch};
 
 pub(crate) use news::News;
 pub(crate) use tray::Tray;
 
+use crate::effects::Effect;
 use crate::metrics::SeatMetrics;
 use crate::server::page::{Draft, Past, Ticket};
 use crate::server::session::Session;
@@ -297,8 +299,10 @@ impl Seat {
         then();
         // Only now, when the agent's news are announced: an answer is the last thing that can be lost.
         for (_, caller) in callers {
+            pass(Effect::Answer, Side::Before);
             // A caller that has gone away was promised nothing.
             let _ = caller.send(Ok(()));
+            pass(Effect::Answer, Side::After);
         }
     }
 

@@ -10,6 +10,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use berth_api::link::{FrameError, MAX_SOCKETS, ToAgent, decode, encode};
+use berth_runtime::kill_point::{Side, pass};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
@@ -18,6 +19,7 @@ use tokio::io::Interest;
 use tokio::net::UnixStream;
 
 use super::servers::Outgoing;
+use crate::effects::Effect;
 
 /// Bytes read at once.
 const PIECE: usize = 64 * 1024;
@@ -73,6 +75,7 @@ impl LinkError {
 
 /// What is being written.
 struct Writing {
+    effect: Effect,
     bytes: Vec<u8>,
     written: usize,
     sockets: Vec<Arc<OwnedFd>>,
@@ -102,7 +105,9 @@ impl Connection {
     /// It cannot be expressed; nothing of it is written.
     pub(super) fn write(&mut self, outgoing: Outgoing) -> Result<(), FrameError> {
         let bytes = encode(&outgoing.frame)?;
-        self.writing = Some(Writing { bytes, written: 0, sockets: outgoing.sockets });
+        let effect = Effect::from(&outgoing.frame);
+        pass(effect, Side::Before);
+        self.writing = Some(Writing { effect, bytes, written: 0, sockets: outgoing.sockets });
         Ok(())
     }
 
@@ -146,6 +151,7 @@ impl Connection {
                 Err(error) => return Err(LinkError::Write(error)),
             }
         }
+        pass(writing.effect, Side::After);
         self.writing = None;
         Ok(())
     }

@@ -9,6 +9,7 @@ use berth_api::link::{ListenerKey, ServerUid, ToAgent, ToSdk, VERSIONS, common_v
 use berth_runtime::CancellationToken;
 use berth_runtime::clock::{self, Instant};
 use berth_runtime::error::chain;
+use berth_runtime::kill_point::{Effect as _, Side, pass};
 use rustix::net::sockopt::socket_acceptconn;
 use tokio::sync::mpsc;
 use tokio::time::sleep_until;
@@ -20,6 +21,7 @@ use super::metrics::FrameLabels;
 use super::servers::{Outgoing, Servers};
 use super::socket::{LinkSocket, Visitor};
 use super::{EVENTS, FrontError, FrontEvent, FrontMetrics, FrontSettings};
+use crate::effects::Effect;
 
 /// How long `berth-sdk` may take, between two pieces of it, to say who it is and what it holds.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -153,7 +155,9 @@ impl FrontTask {
             Command::Settled => self.servers.settle(),
             Command::SetListening(true) if self.socket.is_some() => {}
             Command::SetListening(true) => {
+                pass(Effect::Listen, Side::Before);
                 self.socket = Some(LinkSocket::bind(&self.settings)?);
+                pass(Effect::Listen, Side::After);
                 info!(socket = %self.settings.socket.display(), "listening for berth-sdk");
             }
             Command::SetListening(false) => {
@@ -290,7 +294,7 @@ impl FrontTask {
 
     fn say(&mut self, outgoing: Outgoing) {
         let Some(peer) = &mut self.peer else { return };
-        let name = name_of_ours(&outgoing.frame);
+        let name = Effect::from(&outgoing.frame).word();
         match peer.connection.write(outgoing) {
             Ok(()) => drop(self.metrics.frames_sent.get_or_create(&FrameLabels { frame: name }).inc()),
             Err(error) => {
@@ -360,16 +364,5 @@ const fn name_of(frame: &ToAgent) -> &'static str {
         ToAgent::HandBackEnds => "hand_back_ends",
         ToAgent::Change { .. } => "change",
         ToAgent::Pings { .. } => "pings",
-    }
-}
-
-const fn name_of_ours(frame: &ToSdk) -> &'static str {
-    match frame {
-        ToSdk::Hello { .. } => "hello",
-        ToSdk::Server { .. } => "server",
-        ToSdk::Listeners { .. } => "listeners",
-        ToSdk::Started { .. } => "started",
-        ToSdk::Acknowledge { .. } => "acknowledge",
-        ToSdk::Forget { .. } => "forget",
     }
 }

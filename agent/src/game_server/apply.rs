@@ -11,6 +11,7 @@ use berth_api::game_node::Room;
 use berth_api::game_server::{GameServer, PortSpec};
 use berth_api::names;
 use berth_runtime::clock::{Clock, Instant};
+use berth_runtime::kill_point::around;
 use berth_runtime::kube_client::{CallError, Class, within};
 use k8s_openapi::api::core::v1::{Event, Pod, ServiceAccount};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
@@ -20,6 +21,7 @@ use tokio::sync::{Semaphore, watch};
 
 use super::pod::{Plan, PodError, build};
 use super::{Board, ServerMetrics};
+use crate::effects::Effect;
 use crate::events::Recorder;
 use crate::events::build::Stamp;
 use crate::front::FrontHandle;
@@ -210,14 +212,19 @@ impl<H: Host> Actor<H> {
     ///
     /// # Errors
     /// Not held, or what the API server answered.
-    pub async fn patch(&self, server: &GameServer, body: Value) -> Result<GameServer, ApplyError> {
+    pub async fn patch(
+        &self,
+        effect: Effect,
+        server: &GameServer,
+        body: Value,
+    ) -> Result<GameServer, ApplyError> {
         let (namespace, name) = key(server);
         let params =
             PatchParams { field_manager: Some(names::AGENT_MANAGER.to_owned()), ..PatchParams::default() };
         let body = Patch::Merge(body);
         let servers = self.servers(namespace);
         let call = servers.patch(name, &params, &body);
-        self.write("change the game server", call).await
+        self.write((effect, "change the game server"), call).await
     }
 
     /// The server as the API server has it now.
@@ -263,7 +270,7 @@ impl<H: Host> Actor<H> {
             let request = request.map_err(kube::Error::BuildRequest)?;
             self.client.request::<Pod>(request).await
         };
-        let error = match self.write("create the pod", created).await {
+        let error = match self.write((Effect::CreatePod, "create the pod"), created).await {
             Ok(pod) => return Ok(MadePod::New(pod)),
             Err(error) => error,
         };
@@ -296,13 +303,14 @@ impl<H: Host> Actor<H> {
     ///
     /// # Errors
     /// Not held, or what the API server answered.
-    pub async fn delete_pod(&self, pod: &Pod) -> Result<Option<Pod>, ApplyError> {
+    pub async fn delete_pod(&self, effect: Effect, pod: &Pod) -> Result<Option<Pod>, ApplyError> {
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
         let name = pod.metadata.name.as_deref().unwrap_or_default();
         let params =
             DeleteParams { preconditions: uid(pod.metadata.uid.as_deref()), ..DeleteParams::default() };
         let pods = self.pods(namespace);
-        done(self.write("delete the pod", pods.delete(name, &params)).await.map(|ending| ending.left()))
+        let deleted = self.write((effect, "delete the pod"), pods.delete(name, &params)).await;
+        done(deleted.map(|ending| ending.left()))
     }
 
     /// Deletes the GameServer; its finalizer keeps it until the pod is gone. Answers the server as it ends, or none
@@ -318,20 +326,21 @@ impl<H: Host> Actor<H> {
             ..DeleteParams::default()
         };
         let servers = self.servers(namespace);
-        let deleted = self.write("delete the game server", servers.delete(name, &params)).await;
+        let what = (Effect::DeleteServer, "delete the game server");
+        let deleted = self.write(what, servers.delete(name, &params)).await;
         done(deleted.map(|ending| ending.left()))
     }
 
     /// One call that changes something: the claim is checked once there is room for the call, right before it.
     async fn write<T>(
         &self,
-        what: &'static str,
+        (effect, what): (Effect, &'static str),
         call: impl Future<Output = Result<T, kube::Error>>,
     ) -> Result<T, ApplyError> {
         // The semaphore is never closed; without a permit, calls would only be more at once.
         let _room = self.calls.0.acquire().await.ok();
         self.claim()?;
-        within(self.limit, call).await.map_err(|source| ApplyError::Call { what, source })
+        around(effect, within(self.limit, call)).await.map_err(|source| ApplyError::Call { what, source })
     }
 
     async fn read<T>(

@@ -14,10 +14,12 @@ use berth_api::link::ListenerKey;
 use berth_runtime::CancellationToken;
 use berth_runtime::backoff::Backoff;
 use berth_runtime::clock::Instant;
+use berth_runtime::kill_point::around;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 
+use crate::effects::Effect;
 use crate::host::{Host, HostError, NetnsId, SandboxRequest, SdkSockets};
 
 /// First and longest wait before the next try to open.
@@ -128,7 +130,7 @@ impl Sandbox {
         let opening = async move {
             // Dropping the future is what ends it; nobody else has the token.
             let cancel = CancellationToken::new();
-            host.open_sdk(request, &cancel).await
+            around(Effect::OpenSdk, host.open_sdk(request, &cancel)).await
         };
         let opening = opening.boxed();
         match &mut self.stage {

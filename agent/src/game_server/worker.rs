@@ -29,6 +29,7 @@ use super::observe::{Handed, Surroundings, handed, is_pod_of, observe};
 use super::sandbox::Sandbox;
 use super::view::{applied, view};
 use super::{FailureLabels, Line};
+use crate::effects::Effect;
 use crate::host::Host;
 use crate::lease::Authority;
 use crate::node::NodeFacts;
@@ -375,7 +376,7 @@ impl<H: Host> Worker<H> {
             && let Some(pod) = self.pod.clone()
             && pod.metadata.deletion_timestamp.is_none()
         {
-            self.actor.delete_pod(&pod).await?;
+            self.actor.delete_pod(Effect::LetGo, &pod).await?;
         }
         info!(game_server = %self.name(), reason = why, "let go");
         self.forget().await;

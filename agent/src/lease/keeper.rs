@@ -7,6 +7,7 @@ use berth_api::node_lease::{Epoch, Holder};
 use berth_runtime::CancellationToken;
 use berth_runtime::clock::{Clock, Instant};
 use berth_runtime::error::chain;
+use berth_runtime::kill_point::around;
 use berth_runtime::kube_client::{CallError, Class, within};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference};
@@ -18,6 +19,7 @@ use tracing::{debug, info, warn};
 use super::claim::{Kin, Sight, Step, decide};
 use super::{Authority, Claim, LeaseMetrics};
 use crate::config::LeaseTiming;
+use crate::effects::Effect;
 use crate::identity::Identity;
 
 /// How soon after a failed attempt the next one is made.
@@ -122,13 +124,17 @@ impl Keeper {
             Step::Create => {
                 let epoch = self.claims.borrow().as_ref().map_or(FIRST, |claim| claim.epoch);
                 let lease = self.lease(epoch, None);
-                (epoch, within(self.limit(), self.leases.create(&PostParams::default(), &lease)).await)
+                let params = PostParams::default();
+                let write = within(self.limit(), self.leases.create(&params, &lease));
+                (epoch, around(Effect::TakeLease, write).await)
             }
             Step::Renew(epoch) | Step::Take(epoch) => {
+                let is_ours = matches!(step, Step::Renew(_));
+                let effect = if is_ours { Effect::RenewLease } else { Effect::TakeLease };
                 let lease = self.lease(epoch, self.known.as_ref().map(|known| &known.lease));
                 let params = PostParams::default();
                 let write = self.leases.replace(&self.identity.node, &params, &lease);
-                (epoch, within(self.limit(), write).await)
+                (epoch, around(effect, within(self.limit(), write)).await)
             }
         };
         match written {

@@ -9,6 +9,7 @@ use berth_runtime::CancellationToken;
 use berth_runtime::backoff::Backoff;
 use berth_runtime::clock::{Clock, Instant};
 use berth_runtime::error::chain;
+use berth_runtime::kill_point::around;
 use berth_runtime::kube_client::{CallError, Class, within};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{Patch, PatchParams, PostParams};
@@ -18,6 +19,7 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 use super::{Seen, Sources, StatusMetrics, picture};
+use crate::effects::Effect;
 use crate::identity::Identity;
 use crate::lease::Authority;
 use crate::node::room::plus;
@@ -170,7 +172,8 @@ impl Publisher {
         }]);
         let params =
             PostParams { field_manager: Some(names::AGENT_MANAGER.to_owned()), ..PostParams::default() };
-        match within(self.limit, self.game_nodes.create(&params, &node)).await {
+        let created = within(self.limit, self.game_nodes.create(&params, &node));
+        match around(Effect::CreateGameNode, created).await {
             Ok(_) => {}
             Err(error) if error.class() == Class::AlreadyExists => {}
             Err(error) => return Err(error),
@@ -189,7 +192,8 @@ impl Publisher {
             Ok(operations) => Patch::Json(operations),
             Err(source) => return Err(CallError::from(kube::Error::SerdeError(source))),
         };
-        within(self.limit, self.game_nodes.patch_status(&self.identity.node, &params, &patch)).await.map(drop)
+        let written = self.game_nodes.patch_status(&self.identity.node, &params, &patch);
+        around(Effect::PublishGameNode, within(self.limit, written)).await.map(drop)
     }
 }
 

@@ -9,6 +9,7 @@ use tracing::info;
 
 use super::EvictionMetrics;
 use super::decide::{Step, decide};
+use crate::effects::Effect;
 use crate::stores::{Key, Stores};
 use crate::writes::{WriteError, Writer};
 
@@ -27,7 +28,7 @@ impl Guard {
         let found = self.stores.read(|world| world.budgets.get(&key).cloned());
         match decide(found.as_deref(), namespace) {
             Step::Leave => {}
-            Step::Create(budget) => match self.writer.create(&key, &*budget).await {
+            Step::Create(budget) => match self.writer.create(Effect::CreateBudget, &key, &*budget).await {
                 Ok(created) => {
                     self.metrics.created.inc();
                     info!(namespace, "disruption budget created");
@@ -38,7 +39,8 @@ impl Guard {
                 Err(error) => return Err(error),
             },
             Step::Repair(change) => {
-                let changed = self.writer.patch::<PodDisruptionBudget>(&key, &change).await?;
+                let changed =
+                    self.writer.patch::<PodDisruptionBudget>(Effect::RepairBudget, &key, &change).await?;
                 self.metrics.repaired.inc();
                 info!(namespace, "disruption budget put right");
                 self.note(changed, false);

@@ -19,6 +19,7 @@ use super::conditions::conditions;
 use super::decide::{SetSeen, Strategy, roll};
 use super::steps::{Step, StepError};
 use crate::announce::{Announcement, Announcer, Speaker};
+use crate::effects::Effect;
 use crate::game_server_set::sum;
 use crate::namespaces::{Entry, Gate};
 use crate::queue::Outcome;
@@ -140,7 +141,7 @@ impl FleetReconciler {
         for attempt in 0.. {
             let set = new_set(fleet, replicas, attempt);
             let name = key(&set);
-            let created = match self.writer.create(&name, &set).await {
+            let created = match self.writer.create(Effect::CreateSet, &name, &set).await {
                 Ok(created) => created,
                 Err(error) if error.class() == Some(Class::AlreadyExists) => {
                     let found = self.writer.get::<GameServerSet>(&name).await?;
@@ -165,7 +166,7 @@ impl FleetReconciler {
     async fn change(&self, fleet: &Fleet, set: &GameServerSet, change: Value) -> Result<(), WriteError> {
         let name = key(set);
         let replicas = change["spec"]["replicas"].as_i64();
-        let changed = self.writer.patch::<GameServerSet>(&name, &change).await?;
+        let changed = self.writer.patch::<GameServerSet>(Effect::ChangeSet, &name, &change).await?;
         self.note(changed, false);
         let (reason, message) = match replicas {
             Some(replicas) => {
@@ -183,7 +184,7 @@ impl FleetReconciler {
     async fn delete(&self, fleet: &Fleet, set: &GameServerSet) -> Result<(), WriteError> {
         let name = key(set);
         let uid = set.metadata.uid.clone().unwrap_or_default();
-        self.writer.delete::<GameServerSet>(&name, &uid).await?;
+        self.writer.delete::<GameServerSet>(Effect::DeleteSet, &name, &uid).await?;
         self.stores.change(|world, _| {
             let change = world.sets.gone(&name, Some(&uid));
             world.note_set(change);
@@ -204,7 +205,7 @@ impl FleetReconciler {
         let Some(change) = difference(&before, &json!(status)) else { return Ok(()) };
         let version = fleet.metadata.resource_version.as_deref().unwrap_or_default();
         let change = under_version(json!({ "status": change }), version);
-        let mut changed = self.writer.patch_status::<Fleet>(fleet_key, &change).await?;
+        let mut changed = self.writer.patch_status::<Fleet>(Effect::ReportFleet, fleet_key, &change).await?;
         changed.metadata.managed_fields = None;
         self.stores.change(|world, _| {
             let change = world.fleets.changed(changed);

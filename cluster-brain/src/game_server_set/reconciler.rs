@@ -28,6 +28,7 @@ use super::count::count;
 use super::decide::{Limits, Seen, decide};
 use crate::announce::{Announcement, Announcer, Speaker};
 use crate::config::BatchSettings;
+use crate::effects::Effect;
 use crate::eviction::{Guard, pod_labels, several};
 use crate::namespaces::{Entry, Gate};
 use crate::placement::{Birth, Needs, Request, place, views};
@@ -208,7 +209,7 @@ impl SetReconciler {
     }
 
     async fn send_one(&self, key: &Key, server: &GameServer) -> Result<(), WriteError> {
-        let refused = match self.writer.create(key, server).await {
+        let refused = match self.writer.create(Effect::CreateServer, key, server).await {
             Ok(created) => {
                 self.stores.change(|world, _| world.server_created(&created));
                 return Ok(());
@@ -238,7 +239,7 @@ impl SetReconciler {
 
     async fn delete(&self, set: &GameServerSet, servers: Vec<Arc<Server>>) -> Result<(), WriteError> {
         let changes = servers.iter().map(|server| (Arc::clone(server), shutdown(server))).collect();
-        let sent = self.change_servers(changes).await;
+        let sent = self.change_servers(Effect::EndServer, changes).await;
         if !sent.names.is_empty() {
             self.metrics.deleted.inc_by(u64::try_from(sent.names.len()).unwrap_or(u64::MAX));
             self.say(set, EventReason::SuccessfulDelete, said("marked for deletion", &sent.names));
@@ -249,14 +250,14 @@ impl SetReconciler {
     async fn mark(&self, set: &GameServerSet, servers: Vec<Arc<Server>>) -> Result<(), WriteError> {
         let changes =
             servers.iter().map(|server| (Arc::clone(server), overflow_marks(server, set))).collect();
-        self.change_servers(changes).await.first_error.map_or(Ok(()), Err)
+        self.change_servers(Effect::MarkOverflow, changes).await.first_error.map_or(Ok(()), Err)
     }
 
-    async fn change_servers(&self, changes: Vec<(Arc<Server>, serde_json::Value)>) -> Sent {
+    async fn change_servers(&self, effect: Effect, changes: Vec<(Arc<Server>, serde_json::Value)>) -> Sent {
         let parallel = usize::try_from(self.settings.max_deletion_parallelism).unwrap_or(1);
         let mut results = stream::iter(changes)
             .map(|(server, change)| async move {
-                (self.writer.patch::<GameServer>(&server.key, &change).await, server)
+                (self.writer.patch::<GameServer>(effect, &server.key, &change).await, server)
             })
             .buffer_unordered(parallel);
         let mut sent = Sent::default();
@@ -291,7 +292,7 @@ impl SetReconciler {
         let Some(change) = difference(&before, &json!(status)) else { return Ok(()) };
         let version = set.metadata.resource_version.as_deref().unwrap_or_default();
         let change = under_version(json!({ "status": change }), version);
-        let mut changed = self.writer.patch_status::<GameServerSet>(key, &change).await?;
+        let mut changed = self.writer.patch_status::<GameServerSet>(Effect::ReportSet, key, &change).await?;
         changed.metadata.managed_fields = None;
         self.stores.change(|world, _| {
             let change = world.sets.changed(changed);

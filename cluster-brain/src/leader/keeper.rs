@@ -8,6 +8,7 @@ use berth_runtime::CancellationToken;
 use berth_runtime::backoff::Backoff;
 use berth_runtime::clock::{Clock, Instant};
 use berth_runtime::error::chain;
+use berth_runtime::kill_point::around;
 use berth_runtime::kube_client::{CallError, Class, within};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{Api, PostParams};
@@ -16,6 +17,7 @@ use tracing::{info, warn};
 
 use super::claim::{Seen, Step, Terms, decide, release};
 use super::{Authority, Lead, LeaderMetrics};
+use crate::effects::Effect;
 
 /// Why the lease could not be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -105,6 +107,7 @@ impl Keeper {
         let limit = self.terms.duration / 2;
         let parameters =
             PostParams { field_manager: Some(BRAIN_MANAGER.to_owned()), ..PostParams::default() };
+        let effect = if leads { Effect::RenewLead } else { Effect::TakeLead };
         let written = match decide(self.seen.as_ref(), &self.terms, self.clock.now(), sent) {
             Step::Wait(until) => {
                 self.stop_acting("another holds the lease");
@@ -112,11 +115,13 @@ impl Keeper {
             }
             Step::Create(mut lease) => {
                 lease.metadata.name = Some(BRAIN_LEASE.to_owned());
-                within(limit, self.leases.create(&parameters, &lease)).await.map_err(KeeperError::Create)
+                around(effect, within(limit, self.leases.create(&parameters, &lease)))
+                    .await
+                    .map_err(KeeperError::Create)
             }
             Step::Write(lease) => {
-                let written = within(limit, self.leases.replace(BRAIN_LEASE, &parameters, &lease)).await;
-                written.map_err(KeeperError::Write)
+                let written = within(limit, self.leases.replace(BRAIN_LEASE, &parameters, &lease));
+                around(effect, written).await.map_err(KeeperError::Write)
             }
         };
         match written {
@@ -176,7 +181,7 @@ impl Keeper {
         let Some(lease) = self.seen.as_ref().and_then(|seen| release(seen, &self.terms)) else { return };
         let parameters = PostParams::default();
         let given = self.leases.replace(BRAIN_LEASE, &parameters, &lease);
-        match within(self.terms.duration / 2, given).await {
+        match around(Effect::GiveLeadBack, within(self.terms.duration / 2, given)).await {
             Ok(_) => info!(identity = self.terms.identity, "leader lease given back"),
             Err(error) => warn!(error = %chain(&error), "the leader lease was not given back; it will lapse"),
         }

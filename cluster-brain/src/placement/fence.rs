@@ -13,6 +13,7 @@ use tracing::info;
 use super::decide::Remains;
 use super::gone::{pod_of, without_finalizers};
 use super::reconciler::{POD_LOOK, PlacementReconciler};
+use crate::effects::Effect;
 use crate::fencing::Death;
 use crate::queue::Outcome;
 use crate::stores::Server;
@@ -32,8 +33,8 @@ impl PlacementReconciler {
         };
         let state = if has_set { State::Shutdown } else { State::Unhealthy };
         let reason = "its node fell silent before the game was started";
-        self.change(&server.key, &ended(server, state, "NodeSilent", reason)).await?;
-        self.writer.remove::<Pod>(&server.key, &pod).await?;
+        self.change(Effect::TakeBack, &server.key, &ended(server, state, "NodeSilent", reason)).await?;
+        self.writer.remove::<Pod>(Effect::RemovePod, &server.key, &pod).await?;
         self.fencing.taken_back.inc();
         self.fencing.pods_removed.inc();
         self.tell_silent(server, "it is replaced, and its pod, which was never started, removed");
@@ -44,7 +45,7 @@ impl PlacementReconciler {
     pub(super) async fn lose(&self, server: &Server) -> Result<Outcome, WriteError> {
         let time = clock::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let change = json!({ "metadata": { "annotations": { names::LOST_ANNOTATION: time } } });
-        self.change(&server.key, &under_version(change, &server.resource_version)).await?;
+        self.change(Effect::Lose, &server.key, &under_version(change, &server.resource_version)).await?;
         self.fencing.lost.inc();
         self.tell_silent(server, "it is replaced, and goes when the agent is back");
         Ok(Outcome::Done)
@@ -53,7 +54,8 @@ impl PlacementReconciler {
     /// There is another in its place.
     pub(super) async fn let_surplus_go(&self, server: &Server) -> Result<Outcome, WriteError> {
         let reason = "it was replaced while its node was silent";
-        self.change(&server.key, &ended(server, State::Shutdown, "NodeSilent", reason)).await?;
+        self.change(Effect::LetSurplusGo, &server.key, &ended(server, State::Shutdown, "NodeSilent", reason))
+            .await?;
         info!(game_server = %server.key, "surplus let go, its node is back");
         Ok(Outcome::Done)
     }
@@ -61,7 +63,7 @@ impl PlacementReconciler {
     /// A session is on it: it counts again.
     pub(super) async fn keep(&self, server: &Server) -> Result<Outcome, WriteError> {
         let change = json!({ "metadata": { "annotations": { names::LOST_ANNOTATION: null } } });
-        self.change(&server.key, &under_version(change, &server.resource_version)).await?;
+        self.change(Effect::Keep, &server.key, &under_version(change, &server.resource_version)).await?;
         info!(game_server = %server.key, "kept, its node is back");
         Ok(Outcome::Done)
     }
@@ -69,7 +71,7 @@ impl PlacementReconciler {
     /// It ended with its node.
     pub(super) async fn fail(&self, server: &Server, death: Death) -> Result<Outcome, WriteError> {
         let (word, sentence) = death.words();
-        self.change(&server.key, &ended(server, State::Unhealthy, word, sentence)).await?;
+        self.change(Effect::Fail, &server.key, &ended(server, State::Unhealthy, word, sentence)).await?;
         self.fencing.failed.inc();
         info!(game_server = %server.key, reason = word, "ended with its node");
         self.say(server, EventReason::State(State::Unhealthy), sentence.to_owned());
@@ -84,14 +86,14 @@ impl PlacementReconciler {
         };
         match (pod, remains) {
             (Some(pod), Remains::DeadPod) => {
-                self.writer.remove::<Pod>(&server.key, &pod).await?;
+                self.writer.remove::<Pod>(Effect::RemovePod, &server.key, &pod).await?;
                 self.fencing.pods_removed.inc();
                 info!(game_server = %server.key, "pod of a node that is gone removed");
             }
             (Some(_), Remains::Pod | Remains::Nothing) => return Ok(Outcome::After(POD_LOOK)),
             (None, _) => {}
         }
-        self.change(&server.key, &without_finalizers(server)).await?;
+        self.change(Effect::LetGo, &server.key, &without_finalizers(server)).await?;
         self.metrics.let_go.inc();
         info!(game_server = %server.key, "let go");
         Ok(Outcome::Done)

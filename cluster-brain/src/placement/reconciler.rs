@@ -23,6 +23,7 @@ use super::nodes::views;
 use super::place::{NoRoom, Request, place};
 use super::{Needs, PlacementMetrics};
 use crate::announce::{Announcement, Announcer, Speaker};
+use crate::effects::Effect;
 use crate::eviction::{Guard, pod_labels, several};
 use crate::fencing::{FencingMetrics, Site};
 use crate::namespaces::Gate;
@@ -121,7 +122,7 @@ impl PlacementReconciler {
             Step::Keep => self.keep(&server).await,
             Step::Fail(death) => self.fail(&server, death).await,
             Step::Delete => {
-                self.writer.delete::<GameServer>(key, &server.uid).await?;
+                self.writer.delete::<GameServer>(Effect::DeleteServer, key, &server.uid).await?;
                 Ok(Outcome::Done)
             }
             Step::LetGo(remains) => self.let_go(&server, remains).await,
@@ -140,7 +141,7 @@ impl PlacementReconciler {
         }
         let now = clock::now();
         if object.dev_address().is_some() {
-            self.change(&server.key, &adoption(&object, None, None, now)).await?;
+            self.change(Effect::Adopt, &server.key, &adoption(&object, None, None, now)).await?;
             self.metrics.adopted.inc();
             return Ok(Outcome::Done);
         }
@@ -149,8 +150,9 @@ impl PlacementReconciler {
             Found::Nowhere(no_room) => (None, Some(told(&no_room))),
             Found::Later(wait) => return Ok(Outcome::After(wait)),
         };
-        let changed =
-            self.change(&server.key, &adoption(&object, birth.as_ref(), trouble.as_ref(), now)).await;
+        let changed = self
+            .change(Effect::Adopt, &server.key, &adoption(&object, birth.as_ref(), trouble.as_ref(), now))
+            .await;
         self.stores.change(|world, _| world.end(&server.key));
         changed?;
         self.metrics.adopted.inc();
@@ -173,7 +175,9 @@ impl PlacementReconciler {
         self.guard.ensure(&server.key.namespace).await?;
         match self.find(server, &server.needs, not_on) {
             Found::On(birth) => {
-                let changed = self.change(&server.key, &hand_over(server, &birth, clock::now())).await;
+                let changed = self
+                    .change(Effect::HandOver, &server.key, &hand_over(server, &birth, clock::now()))
+                    .await;
                 self.stores.change(|world, _| world.end(&server.key));
                 changed?;
                 self.metrics.placed.inc();
@@ -202,7 +206,7 @@ impl PlacementReconciler {
         if !leaves && let Some(wait) = self.memory().wait(server, Instant::now()) {
             return Ok(Outcome::After(wait));
         }
-        self.change(&server.key, &no_node(server, trouble, leaves, clock::now())).await?;
+        self.change(Effect::TellNoRoom, &server.key, &no_node(server, trouble, leaves, clock::now())).await?;
         if known.is_none() {
             self.tell_no_room(server, trouble);
         }
@@ -243,7 +247,7 @@ impl PlacementReconciler {
             return Ok(Outcome::Done);
         };
         if let Some(address) = object.dev_address() {
-            self.change(&server.key, &development(&object, address)).await?;
+            self.change(Effect::Develop, &server.key, &development(&object, address)).await?;
         }
         Ok(Outcome::Done)
     }
@@ -259,7 +263,7 @@ impl PlacementReconciler {
         annotations.insert(names::REASON_ANNOTATION.to_owned(), json!(format!("HandedBack: {reason}")));
         annotations.extend(errored_at.map(|time| (names::ERRORED_AT_ANNOTATION.to_owned(), json!(time))));
         let change = json!({ "metadata": { "annotations": annotations }, "status": { "state": state } });
-        self.change(&server.key, &under_version(change, &server.resource_version)).await?;
+        self.change(Effect::GiveUp, &server.key, &under_version(change, &server.resource_version)).await?;
         self.metrics.given_up.inc();
         info!(game_server = %server.key, state = %state, reason, "given up");
         if !has_set {
@@ -268,8 +272,8 @@ impl PlacementReconciler {
         Ok(Outcome::Done)
     }
 
-    pub(super) async fn change(&self, key: &Key, change: &Value) -> Result<(), WriteError> {
-        let object = self.writer.patch::<GameServer>(key, change).await?;
+    pub(super) async fn change(&self, effect: Effect, key: &Key, change: &Value) -> Result<(), WriteError> {
+        let object = self.writer.patch::<GameServer>(effect, key, change).await?;
         // The last finalizer gone, the answer shows an object that is no more.
         let is_gone = object.metadata.deletion_timestamp.is_some()
             && object.metadata.finalizers.as_ref().is_none_or(Vec::is_empty);

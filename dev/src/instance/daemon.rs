@@ -290,8 +290,20 @@ impl Daemon {
     /// # Errors
     /// As [`Daemon::start`].
     pub fn start_again(&self) -> Result<(), DaemonError> {
+        self.start_as(&self.launch)
+    }
+
+    /// The same, this once with a variable more.
+    ///
+    /// # Errors
+    /// As [`Daemon::start`].
+    pub fn start_again_with(&self, name: &str, value: &str) -> Result<(), DaemonError> {
+        self.start_as(&self.launch.clone().variable(name, value))
+    }
+
+    fn start_as(&self, launch: &Launch) -> Result<(), DaemonError> {
         self.instance.reap();
-        let identity = spawn(&self.instance, &self.launch, &self.log)?;
+        let identity = spawn(&self.instance, launch, &self.log)?;
         *self.current.lock().unwrap_or_else(PoisonError::into_inner) = identity;
         Ok(())
     }

@@ -10,6 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use berth_api::link::{MAX_SOCKETS, ToAgent, ToSdk, decode, encode};
+use berth_runtime::kill_point::{Side, pass};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
@@ -18,6 +19,7 @@ use tokio::io::Interest;
 use tokio::net::{TcpListener, UnixStream};
 
 use super::LinkError;
+use crate::effects::Effect;
 
 /// What is read at once.
 const CHUNK: usize = 64 * 1024;
@@ -132,6 +134,7 @@ pub(super) struct Outbound {
 
 #[derive(Debug)]
 struct Parcel {
+    effect: Effect,
     bytes: Vec<u8>,
     written: usize,
     /// Go with the first byte.
@@ -143,7 +146,7 @@ impl Outbound {
     pub(super) fn push(&mut self, frame: &ToAgent, sockets: Vec<Arc<TcpListener>>) -> Result<(), LinkError> {
         let bytes = encode(frame).map_err(LinkError::Outgoing)?;
         self.waiting += bytes.len();
-        self.parcels.push_back(Parcel { bytes, written: 0, sockets });
+        self.parcels.push_back(Parcel { effect: Effect::from(frame), bytes, written: 0, sockets });
         Ok(())
     }
 
@@ -162,6 +165,9 @@ impl Outbound {
         let Some(parcel) = parcels.front_mut() else {
             return std::future::pending().await;
         };
+        if parcel.written == 0 {
+            pass(parcel.effect, Side::Before);
+        }
         let written = stream
             .async_io(Interest::WRITABLE, || {
                 let bytes = [IoSlice::new(&parcel.bytes[parcel.written..])];
@@ -182,6 +188,7 @@ impl Outbound {
         parcel.written += written;
         *waiting -= written;
         if parcel.written == parcel.bytes.len() {
+            pass(parcel.effect, Side::After);
             parcels.pop_front();
         }
         Ok(())

@@ -11,10 +11,12 @@ use std::sync::Arc;
 use berth_api::link::{ListenerKey, Transport};
 use berth_runtime::CancellationToken;
 use berth_runtime::error::chain;
+use berth_runtime::kill_point::{Side, pass};
 use berth_runtime::tasks::Spawner;
 use tokio::net::TcpListener;
 use tracing::{info, warn};
 
+use crate::effects::Effect;
 use crate::metrics::{ServeMetrics, Transport as Spoken};
 use crate::seat::Seat;
 use crate::serve::Desk;
@@ -92,7 +94,9 @@ impl Listeners {
             metrics: metrics.clone(),
             spawner: spawner.clone(),
         };
+        pass(Effect::Serve, Side::Before);
         drop(spawner.spawn_child("listener", acceptor.accept(stop.clone())));
+        pass(Effect::Serve, Side::After);
         info!(
             game_server = %uid,
             transport = ?key.transport,

@@ -21,11 +21,13 @@ use berth_runtime::CancellationToken;
 use berth_runtime::clock::Clock;
 use berth_runtime::error::chain;
 use berth_runtime::health::Condition;
+use berth_runtime::kill_point::{Side, pass};
 use tokio::sync::{mpsc, oneshot};
 use tracing::{debug, error, info};
 
 use super::Seat;
 use super::tray::{Tray, Waiting};
+use crate::effects::Effect;
 use crate::journal::{JournalError, Opened, Store};
 use crate::metrics::{FailureLabels, JournalMetrics};
 use crate::server::page::{Draft, Past};
@@ -150,6 +152,7 @@ impl Scribe {
 
     /// Opens the journal, if it can be; answers the seats whose changes must be written anew.
     fn open(&mut self) -> Vec<Arc<Seat>> {
+        pass(Effect::OpenJournal, Side::Before);
         let opened = match Store::open(&self.desk.folder, self.desk.clock.now()) {
             Ok(opened) => opened,
             Err(error) => {
@@ -157,6 +160,7 @@ impl Scribe {
                 return Vec::new();
             }
         };
+        pass(Effect::OpenJournal, Side::After);
         let Opened { store, servers, was_set_aside } = opened;
         if was_set_aside {
             self.desk.metrics.set_aside.inc();
@@ -216,11 +220,13 @@ impl Scribe {
         if drafts.is_empty() && self.forgotten.is_empty() {
             return;
         }
+        pass(Effect::Commit, Side::Before);
         if let Err(error) = store.commit(self.forgotten.iter().cloned(), &drafts) {
             // Closed and opened again, it is checked: it knows best what it has on disk.
             self.fail(&error);
             return drafted.iter().for_each(|seat| seat.refused(&self.trouble));
         }
+        pass(Effect::Commit, Side::After);
         self.forgotten.clear();
         let changes: usize = drafts.iter().map(|(_, draft)| draft.puts.len()).sum();
         self.desk.metrics.commits.inc();

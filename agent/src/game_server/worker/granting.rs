@@ -8,6 +8,7 @@ use berth_runtime::kube_client::Class;
 use tracing::warn;
 
 use super::{Business, Worker};
+use crate::effects::Effect;
 use crate::events::build;
 use crate::game_server::Reason;
 use crate::game_server::amounts::Amounts;
@@ -60,7 +61,7 @@ impl<H: Host> Worker<H> {
         let amounts = Amounts::of(&self.server.status.clone().unwrap_or_default(), wishes);
         let before = self.memory.state;
         let body = self.at_ready(|server, at| grant(server, wishes, &amounts, at));
-        self.write(body).await?;
+        self.write(Effect::Grant, body).await?;
         self.note_verdict(verdict, wishes, before);
         self.note_amounts(&amounts);
         if wishes.state.is_none() {

@@ -6,10 +6,12 @@ use berth_api::conditions::Trouble;
 use berth_api::game_server::GameServer;
 use berth_api::lifecycle::State;
 use berth_runtime::error::chain;
+use berth_runtime::kill_point::around;
 use berth_runtime::kube_client::Class;
 use tracing::{info, warn};
 
 use super::{Business, Worker};
+use crate::effects::Effect;
 use crate::events::build;
 use crate::game_server::apply::{ApplyError, MadePod, key};
 use crate::game_server::decide::Step;
@@ -51,8 +53,8 @@ impl<H: Host> Worker<H> {
     }
 
     /// Writes, and believes the answer.
-    pub(super) async fn write(&mut self, body: serde_json::Value) -> Result<(), ApplyError> {
-        let written = self.actor.patch(&self.server, body).await?;
+    pub(super) async fn write(&mut self, effect: Effect, body: serde_json::Value) -> Result<(), ApplyError> {
+        let written = self.actor.patch(effect, &self.server, body).await?;
         self.note_server(Arc::new(written));
         Ok(())
     }
@@ -64,7 +66,7 @@ impl<H: Host> Worker<H> {
 
     async fn hand_back(&mut self, why: &str) -> Result<Business, ApplyError> {
         let body = patches::hand_back(&self.server, &self.actor.identity.node, why);
-        self.write(body).await?;
+        self.write(Effect::HandBack, body).await?;
         self.actor.metrics.handed_back.inc();
         info!(game_server = %self.name(), reason = why, "handed back");
         self.actor.record(build::handed_back(&self.server, why, self.actor.stamp()));
@@ -78,7 +80,8 @@ impl<H: Host> Worker<H> {
         if is_on_host(template.as_ref()) && self.actor.allows_host_network {
             wanted.extend(loopback::wanted(&self.server.spec));
         }
-        match self.actor.ports.reserve(&self.tenant, &wanted, &self.actor.host).await {
+        let reserved = self.actor.ports.reserve(&self.tenant, &wanted, &self.actor.host);
+        match around(Effect::ReservePorts, reserved).await {
             Ok(ports) => {
                 let (ports, sdk_ports) = loopback::split(ports);
                 self.memory.ports = Some(ports);
@@ -161,7 +164,7 @@ impl<H: Host> Worker<H> {
         let pod_addresses = self.pod_addresses();
         let place = self.place(&node, &ports, &pod_addresses);
         let body = patches::schedule(&self.server, place, &self.pod_uid());
-        self.write(body).await?;
+        self.write(Effect::Schedule, body).await?;
         self.note_move(State::Scheduled, "Placed");
         self.actor.record(build::scheduled(&self.server, self.actor.stamp()));
         Ok(Business::GoesOn)
@@ -199,7 +202,7 @@ impl<H: Host> Worker<H> {
 
     async fn make_ready(&mut self) -> Result<Business, ApplyError> {
         let body = self.at_ready(patches::make_ready);
-        self.write(body).await?;
+        self.write(Effect::MakeReady, body).await?;
         self.note_move(State::Ready, "Due");
         let why = "the reservation is over, or another program asked for Ready";
         self.actor.record(build::moved(&self.server, State::Ready, why, self.actor.stamp()));
@@ -208,7 +211,7 @@ impl<H: Host> Worker<H> {
 
     async fn end(&mut self, to: State, reason: Reason) -> Result<Business, ApplyError> {
         let body = patches::end(&self.server, to, &reason, self.actor.clock.now());
-        self.write(body).await?;
+        self.write(Effect::End, body).await?;
         self.note_move(to, reason.word());
         self.actor.record(build::moved(&self.server, to, &reason.to_string(), self.actor.stamp()));
         Ok(Business::GoesOn)
@@ -235,7 +238,7 @@ impl<H: Host> Worker<H> {
         if let Some(message) = self.refused() {
             self.memory.refusal = Some(message);
         }
-        match self.actor.delete_pod(&pod).await? {
+        match self.actor.delete_pod(Effect::DeletePod, &pod).await? {
             Some(pod) => self.note_pod(Arc::new(pod)),
             None => {
                 self.pod = None;
@@ -262,7 +265,7 @@ impl<H: Host> Worker<H> {
     async fn finish(&mut self) -> Result<Business, ApplyError> {
         self.forget().await;
         let body = patches::finish(&self.server);
-        match self.write(body).await {
+        match self.write(Effect::Finish, body).await {
             Ok(()) => {}
             Err(error) if error.class() == Some(Class::NotFound) => self.is_gone = true,
             Err(error) => return Err(error),
@@ -275,14 +278,14 @@ impl<H: Host> Worker<H> {
         let node = self.node.borrow().clone();
         let pod_addresses = self.pod_addresses();
         let body = patches::readdress(self.place(&node, self.server.spec.ports(), &pod_addresses));
-        self.write(body).await?;
+        self.write(Effect::Readdress, body).await?;
         info!(game_server = %self.name(), "shows another address");
         Ok(Business::GoesOn)
     }
 
     async fn tell(&mut self, trouble: Option<Trouble>) -> Result<Business, ApplyError> {
         let body = patches::tell(&self.server, trouble.as_ref(), self.actor.clock.now());
-        self.write(body).await?;
+        self.write(Effect::Tell, body).await?;
         match &trouble {
             Some(trouble) => {
                 warn!(game_server = %self.name(), reason = trouble.reason, what = trouble.message, "does not go on");
@@ -300,7 +303,7 @@ impl<H: Host> Worker<H> {
         let state = if self.memory.state.expects_pod() { self.memory.state } else { State::Scheduled };
         let place = self.place(&node, &ports, &pod_addresses);
         let body = patches::restore(&self.server, place, state, &self.pod_uid());
-        self.write(body).await?;
+        self.write(Effect::Restore, body).await?;
         Ok(Business::GoesOn)
     }
 }

@@ -1,0 +1,76 @@
+//! What the agent does to the world outside of it: a name for each, so that its death at any of them can be tested.
+//!
+//! Steps of a server that change nothing outside have none, nor have Events: nothing rests on them.
+
+use berth_api::link::ToSdk;
+
+berth_runtime::effects! {
+    /// Something that the agent does.
+    pub enum Effect of "agent" {
+        /// Take the node lease.
+        TakeLease = "take_lease",
+        /// Renew it.
+        RenewLease = "renew_lease",
+        /// Create the node's GameNode.
+        CreateGameNode = "create_game_node",
+        /// Write its status.
+        PublishGameNode = "publish_game_node",
+        /// Give a server back to the brain.
+        HandBack = "hand_back",
+        /// Try ports on the host and take them.
+        ReservePorts = "reserve_ports",
+        /// Create the pod.
+        CreatePod = "create_pod",
+        /// Write Scheduled.
+        Schedule = "schedule",
+        /// Write what the game asks for.
+        Grant = "grant",
+        /// Write Ready, which the game did not ask for.
+        MakeReady = "make_ready",
+        /// Write a state that ends the server.
+        End = "end",
+        /// Delete the server.
+        DeleteServer = "delete_server",
+        /// Delete its pod.
+        DeletePod = "delete_pod",
+        /// Remove its finalizer.
+        Finish = "finish",
+        /// Write its addresses.
+        Readdress = "readdress",
+        /// Write why it does not go on.
+        Tell = "tell",
+        /// Write the place of a server whose status somebody has wiped.
+        Restore = "restore",
+        /// Delete the pod of a server that is gone.
+        LetGo = "let_go",
+        /// Listen in the sandbox of a pod.
+        OpenSdk = "open_sdk",
+        /// Listen for `berth-sdk`.
+        Listen = "listen",
+        /// Say Hello to `berth-sdk`.
+        Hello = "hello",
+        /// Tell it of a server.
+        Server = "server",
+        /// Give it listeners.
+        Listeners = "listeners",
+        /// Tell it that a game has started.
+        Started = "started",
+        /// Acknowledge changes.
+        Acknowledge = "acknowledge",
+        /// Have it forget a server.
+        Forget = "forget",
+    }
+}
+
+impl From<&ToSdk> for Effect {
+    fn from(frame: &ToSdk) -> Self {
+        match frame {
+            ToSdk::Hello { .. } => Self::Hello,
+            ToSdk::Server { .. } => Self::Server,
+            ToSdk::Listeners { .. } => Self::Listeners,
+            ToSdk::Started { .. } => Self::Started,
+            ToSdk::Acknowledge { .. } => Self::Acknowledge,
+            ToSdk::Forget { .. } => Self::Forget,
+        }
+    }
+}

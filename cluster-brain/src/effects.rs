@@ -1,0 +1,61 @@
+//! What the brain changes in the cluster: a name for each write, so that its death at any of them can be tested.
+//!
+//! Events have none: nothing rests on them.
+
+berth_runtime::effects! {
+    /// A write of the brain.
+    pub enum Effect of "brain" {
+        /// Take the leader lease.
+        TakeLead = "take_lead",
+        /// Renew it.
+        RenewLead = "renew_lead",
+        /// Give it back.
+        GiveLeadBack = "give_lead_back",
+        /// Create a set for a Fleet.
+        CreateSet = "create_set",
+        /// Scale a set of a Fleet, or carry over what the Fleet says.
+        ChangeSet = "change_set",
+        /// Delete a set that a Fleet needs no more.
+        DeleteSet = "delete_set",
+        /// Write the status of a Fleet.
+        ReportFleet = "report_fleet",
+        /// Create a server, handed to its node.
+        CreateServer = "create_server",
+        /// Mark a server that its set does not need.
+        EndServer = "end_server",
+        /// Mark an Allocated server that is one too many.
+        MarkOverflow = "mark_overflow",
+        /// Write the status of a set.
+        ReportSet = "report_set",
+        /// Create the disruption budget of a namespace.
+        CreateBudget = "create_budget",
+        /// Put it right.
+        RepairBudget = "repair_budget",
+        /// Take on a server that somebody created directly.
+        Adopt = "adopt",
+        /// Hand a server to a node.
+        HandOver = "hand_over",
+        /// Say why a server is on no node.
+        TellNoRoom = "tell_no_room",
+        /// Make a development server Ready.
+        Develop = "develop",
+        /// Give up a server that nodes have handed back.
+        GiveUp = "give_up",
+        /// End a server that never started on a silent node.
+        TakeBack = "take_back",
+        /// Remove a pod that nobody else will.
+        RemovePod = "remove_pod",
+        /// Mark a server of a silent node as lost.
+        Lose = "lose",
+        /// End a lost server whose agent is back.
+        LetSurplusGo = "let_surplus_go",
+        /// Count a lost server again, since a session is on it.
+        Keep = "keep",
+        /// Write that a server ended with its node.
+        Fail = "fail",
+        /// Delete a server that nobody else will.
+        DeleteServer = "delete_server",
+        /// Remove the finalizers of a server.
+        LetGo = "let_go",
+    }
+}
