@@ -13,7 +13,7 @@ use berth_runtime::admin::Admin;
 use berth_runtime::backoff::Backoff;
 use berth_runtime::clock::Clock;
 use berth_runtime::error::chain;
-use berth_runtime::health::Readiness;
+use berth_runtime::health::Conditions;
 use berth_runtime::kube_client::{self, VersionError, require_version};
 use berth_runtime::metrics::Metrics;
 use berth_runtime::notify;
@@ -128,7 +128,7 @@ async fn compose<H: Host>(
 ) -> anyhow::Result<TaskGroup> {
     let Parts { settings, host, client, identity, node } = parts;
     let group = TaskGroup::new(stop.clone());
-    let readiness = Readiness::new();
+    let mut conditions = Conditions::default();
     let limit = settings.lease.write_limit();
 
     let lease_metrics = LeaseMetrics::register(&mut metrics.subsystem("lease"));
@@ -171,7 +171,7 @@ async fn compose<H: Host>(
         calls: Calls::default(),
         allows_host_network: settings.host_network_ports.is_some(),
     });
-    let outlets = Outlets { others, games, adopted, ready: readiness.condition("adopted") };
+    let outlets = Outlets { others, games, adopted, ready: conditions.name("adopted") };
     let supervisor =
         Supervisor::new(actor, settings.game_namespaces.clone(), group.spawner(), front_events, outlets);
 
@@ -192,7 +192,7 @@ async fn compose<H: Host>(
 
     if let Some(address) = settings.admin_address {
         let admin = Admin::bind(address).await?;
-        group.spawn("admin", admin.serve(readiness, Arc::new(metrics), stop.clone()));
+        group.spawn("admin", admin.serve(conditions.close(), Arc::new(metrics), stop.clone()));
     }
     group.spawn("socket", server::serve(socket, knowledge, stop.clone()));
     group.spawn("front", front_task.run(stop.clone()));

@@ -9,7 +9,7 @@ use berth_runtime::CancellationToken;
 use berth_runtime::admin::Admin;
 use berth_runtime::announce::{AnnounceMetrics, Announcer};
 use berth_runtime::exit::BadConfiguration;
-use berth_runtime::health::Readiness;
+use berth_runtime::health::Conditions;
 use berth_runtime::kube_client::{client, require_version};
 use berth_runtime::metrics::Metrics;
 use berth_runtime::shutdown::Shutdown;
@@ -48,7 +48,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     require_version(&client, KUBERNETES.0, KUBERNETES.1).await?;
 
     let mut metrics = Metrics::new("berth-allocator", version);
-    let readiness = Readiness::new();
+    let mut conditions = Conditions::default();
     let replica = rand::random();
     let identity = format!("berth-allocator-{replica:016x}");
     let announced = AnnounceMetrics::register(&mut metrics.subsystem("allocator_events"));
@@ -67,13 +67,12 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     // Serving goes on for a while after being asked to stop, so that load balancers can look elsewhere.
     let stop = CancellationToken::new();
     let group = TaskGroup::new(stop.clone());
-    // All conditions are named before anybody can ask: a program without conditions would be ready.
-    let serving = readiness.condition("serving");
-    watches::start(&group, &client, &desk, &readiness, &watched);
+    let serving = conditions.name("serving");
+    watches::start(&group, &client, &desk, &mut conditions, &watched);
     if let Some(address) = settings.admin_address {
         let admin = Admin::bind(address).await?;
         info!(address = %admin.address(), "admin endpoint");
-        group.spawn("admin", admin.serve(readiness, metrics, stop.clone()));
+        group.spawn("admin", admin.serve(conditions.close(), metrics, stop.clone()));
     }
     group.spawn("events", crier.run(stop.clone()));
     let announcer = crate::announce::Announcer::new(announcer);

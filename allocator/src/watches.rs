@@ -10,7 +10,7 @@ use berth_api::names::SYSTEM_NAMESPACE;
 use berth_runtime::CancellationToken;
 use berth_runtime::clock::{Clock, Instant};
 use berth_runtime::error::chain;
-use berth_runtime::health::Readiness;
+use berth_runtime::health::{Condition, Conditions};
 use berth_runtime::kube_client::{Skipped, Undecodable, watch_lenient};
 use berth_runtime::metrics::Metrics;
 use berth_runtime::tasks::TaskGroup;
@@ -54,17 +54,17 @@ pub(crate) fn start(
     group: &TaskGroup,
     client: &Client,
     desk: &Arc<Desk>,
-    readiness: &Readiness,
+    conditions: &mut Conditions,
     metrics: &WatchMetrics,
 ) {
     let servers = Api::all(client.clone());
     let nodes = Api::all(client.clone());
     let leases = Api::namespaced(client.clone(), SYSTEM_NAMESPACE);
     let skipped = || metrics.skipped.clone();
-    let follow = |kind| Follow {
+    let mut follow = |kind| Follow {
         kind,
         desk: Arc::clone(desk),
-        ready: readiness.condition(kind),
+        ready: conditions.name(kind),
         metrics: metrics.clone(),
         stop: group.token(),
     };
@@ -84,7 +84,7 @@ pub(crate) fn start(
 struct Follow {
     kind: &'static str,
     desk: Arc<Desk>,
-    ready: berth_runtime::health::Condition,
+    ready: Condition,
     metrics: WatchMetrics,
     stop: CancellationToken,
 }

@@ -7,7 +7,7 @@ use anyhow::Context;
 use berth_runtime::CancellationToken;
 use berth_runtime::admin::Admin;
 use berth_runtime::announce::{self, AnnounceMetrics};
-use berth_runtime::health::{Condition, Readiness};
+use berth_runtime::health::{Condition, Conditions};
 use berth_runtime::kube_client::{client, require_version};
 use berth_runtime::metrics::Metrics;
 use berth_runtime::shutdown::Shutdown;
@@ -47,7 +47,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     foreign::require_none(&client).await?;
 
     let mut metrics = Metrics::new("berth-brain", version);
-    let readiness = Readiness::new();
+    let mut conditions = Conditions::default();
     let identity = identity();
     let world = World::new(settings.node_reserve, settings.lease_duration);
     let stores = Arc::new(Stores::new(world, StoreMetrics::register(&mut metrics)));
@@ -84,12 +84,11 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
 
     let group = TaskGroup::new(Shutdown::on_signals()?.token());
     let stop = group.token();
-    // Named before anybody can ask: a program without conditions would be ready.
-    let nodes_known = readiness.condition("nodes");
+    let nodes_known = conditions.name("nodes");
     if let Some(address) = settings.admin_address {
         let admin = Admin::bind(address).await?;
         info!(address = %admin.address(), "admin endpoint");
-        group.spawn("admin", admin.serve(readiness, metrics, stop.clone()));
+        group.spawn("admin", admin.serve(conditions.close(), metrics, stop.clone()));
     }
     watch_cluster(&group, &client, &stores, lease_changed);
     group.spawn("leader lease", keeper.run(release));

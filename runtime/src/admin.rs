@@ -121,6 +121,7 @@ mod tests {
     use tokio::net::TcpStream;
 
     use super::*;
+    use crate::health::Conditions;
 
     async fn fetch(address: SocketAddr, path: &str) -> String {
         let request = format!("GET {path} HTTP/1.1\r\nHost: admin\r\nConnection: close\r\n\r\n");
@@ -138,8 +139,8 @@ mod tests {
     async fn it_answers_three_paths_and_nothing_else() {
         let admin = Admin::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
         let address = admin.address();
-        let readiness = Readiness::new();
-        readiness.set("lease", false);
+        let mut conditions = Conditions::default();
+        let lease = conditions.name("lease");
         let metrics = Arc::new(Metrics::new("program", "1"));
         let stop = CancellationToken::new();
         let requests = async {
@@ -149,7 +150,7 @@ mod tests {
                 waiting.starts_with("HTTP/1.1 503") && waiting.ends_with("not ready: lease\n"),
                 "{waiting}"
             );
-            readiness.set("lease", true);
+            lease.set(true);
             assert!(fetch(address, "/readyz").await.starts_with("HTTP/1.1 200"));
             assert!(fetch(address, "/metrics").await.contains("berth_build_info"));
             for path in ["/", "/debug", "/metrics/", "/livez/x"] {
@@ -158,7 +159,7 @@ mod tests {
             stop.cancel();
         };
         let (served, ()) =
-            tokio::join!(admin.serve(readiness.clone(), Arc::clone(&metrics), stop.clone()), requests);
+            tokio::join!(admin.serve(conditions.close(), Arc::clone(&metrics), stop.clone()), requests);
         served.unwrap();
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use berth_runtime::admin::Admin;
 use berth_runtime::clock::Clock;
-use berth_runtime::health::Readiness;
+use berth_runtime::health::Conditions;
 use berth_runtime::metrics::Metrics;
 use berth_runtime::notify;
 use berth_runtime::shutdown::Shutdown;
@@ -39,7 +39,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     let mut metrics = Metrics::new("berth-sdk", env!("CARGO_PKG_VERSION"));
     let counted = SdkMetrics::register(&mut metrics.subsystem("sdk"));
     let metrics = Arc::new(metrics);
-    let readiness = Readiness::new();
+    let mut conditions = Conditions::default();
 
     let tasks = TaskGroup::new(shutdown.token());
     let admin = match settings.admin_address {
@@ -50,12 +50,11 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         let Settings { file, grpc_port, http_port, .. } = settings;
         Local { file, grpc_port, http_port }.start(&counted, &tasks).await?;
     } else {
-        serve_node(settings, counted, &readiness, &tasks)?;
+        serve_node(settings, counted, &mut conditions, &tasks)?;
     }
-    // Served once all conditions are named: before that, nothing would be unmet.
     if let Some(admin) = admin {
         info!(address = %admin.address(), "admin requests are answered");
-        tasks.spawn("admin", admin.serve(readiness, metrics, tasks.token()));
+        tasks.spawn("admin", admin.serve(conditions.close(), metrics, tasks.token()));
     }
     tasks.spawn("watchdog", notify::keep_watchdog(|| true, tasks.token()));
 
@@ -73,7 +72,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
 fn serve_node(
     settings: Settings,
     counted: SdkMetrics,
-    readiness: &Readiness,
+    conditions: &mut Conditions,
     tasks: &TaskGroup,
 ) -> anyhow::Result<()> {
     let tray = Arc::new(Tray::default());
@@ -83,7 +82,7 @@ fn serve_node(
         clock: Clock::system(),
         tray: Arc::clone(&tray),
         metrics: counted.journal.clone(),
-        writable: readiness.condition("journal"),
+        writable: conditions.name("journal"),
         found,
     };
     tasks.spawn("journal", scribe.run(tasks.token()));
@@ -93,7 +92,7 @@ fn serve_node(
         clock: Clock::system(),
         metrics: counted,
         spawner: tasks.spawner(),
-        connected: readiness.condition("link"),
+        connected: conditions.name("link"),
         tray,
         in_journal,
     });
