@@ -24,7 +24,7 @@ mod watcher;
 use std::fmt;
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 
 use berth_api::game_server::PortProtocol;
@@ -141,6 +141,14 @@ pub struct NetnsId {
     pub device: u64,
     /// Inode in it.
     pub inode: u64,
+}
+
+impl NetnsId {
+    /// The namespace that a descriptor stands for.
+    fn of(namespace: impl AsFd) -> io::Result<Self> {
+        let stat = rustix::fs::fstat(namespace)?;
+        Ok(Self { device: stat.st_dev, inode: stat.st_ino })
+    }
 }
 
 impl fmt::Display for NetnsId {

@@ -14,6 +14,7 @@
 
 mod admission;
 mod book;
+mod diary;
 mod game;
 mod kubelet;
 mod life;

@@ -6,6 +6,7 @@
 pub(crate) mod accept;
 mod alpha;
 mod beta;
+mod failure;
 mod grpc;
 mod json;
 mod rest;

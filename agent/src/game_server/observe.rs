@@ -11,15 +11,17 @@ use k8s_openapi::api::core::v1::{Pod, PodSpec};
 
 pub(super) use self::endings::{addresses, game_status, may_restart};
 use self::endings::{ending, terminated, terminating_since, to_end_by};
+pub(super) use self::hindrance::Hindrance;
+use self::hindrance::hindrance;
 use super::addresses::Shown;
 use super::memory::{Exit, Memory};
-use super::trouble::{Hindrance, hindrance};
 use super::wishes::Wishes;
 use crate::identity::Identity;
 use crate::node::NodeFacts;
 use crate::node::room::{minus, taken_by};
 
 mod endings;
+mod hindrance;
 
 /// Name of the container by which another system's pods speak for their game.
 const FOREIGN_SIDECAR: &str = "agones-gameserver-sidecar";

@@ -8,12 +8,10 @@
 use std::time::Duration;
 
 use berth_api::conditions::Trouble;
-use berth_api::game_server::GameServer;
 use berth_api::lifecycle::State;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 
-use super::observe::{Observed, PodSight};
+use super::observe::{Hindrance, Observed, PodSight};
 use super::wishes::StateWish;
 
 /// How long a fault that kubelet names, or that we see ourselves, may pass by itself.
@@ -24,31 +22,6 @@ const START: Duration = Duration::from_secs(60);
 const READY: Duration = Duration::from_secs(5 * 60);
 /// How long a pod may outlast its own grace.
 const LINGER: Duration = Duration::from_secs(30);
-
-/// What kubelet says keeps the game from running.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Hindrance {
-    /// An image cannot be had.
-    Image {
-        /// What kubelet says.
-        message: String,
-    },
-    /// A container cannot be made from what its author wrote.
-    Container {
-        /// What kubelet says.
-        message: String,
-    },
-    /// A container ends again and again.
-    Crashes {
-        /// How often it was started anew, and how it ended last.
-        message: String,
-    },
-    /// Nothing is known but that the game does not run.
-    NotStarted {
-        /// What kubelet says.
-        message: String,
-    },
-}
 
 /// A trouble, and when it is worth telling.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -121,76 +94,6 @@ fn lingers(seen: &Observed) -> Option<Due> {
     let deadline = pod.to_end_by?;
     let message = format!("the pod was to be gone by {deadline}; kubelet has not ended it");
     Some(Due { trouble: Trouble { reason: "PodLingers", message }, at: after(deadline, LINGER) })
-}
-
-/// What kubelet says of the containers that have to run before the game does, and of the game's own.
-pub(super) fn hindrance(server: &GameServer, pod: &Pod) -> Option<Hindrance> {
-    let status = pod.status.as_ref()?;
-    if !matches!(status.phase.as_deref(), Some("Pending" | "Running")) {
-        return None;
-    }
-    let init = status.init_container_statuses.iter().flatten();
-    let game = super::observe::game_status(server, pod);
-    let all: Vec<&ContainerStatus> = init.chain(game).collect();
-    if let Some(found) = all.iter().find_map(|one| named(one)) {
-        return Some(found);
-    }
-    let runs = game.and_then(|game| game.state.as_ref()).is_some_and(|state| state.running.is_some());
-    if runs {
-        return None;
-    }
-    let waits = all.iter().find_map(|one| {
-        let waiting = one.state.as_ref()?.waiting.as_ref()?;
-        Some(format!("container {} waits: {}", one.name, waiting.reason.as_deref().unwrap_or("no reason")))
-    });
-    let runs_init = all.iter().find(|one| {
-        let state = one.state.as_ref();
-        Some(one.name.as_str()) != game.map(|game| game.name.as_str())
-            && one.started != Some(true)
-            && state.is_some_and(|state| state.running.is_some())
-    });
-    let message = match (runs_init, waits) {
-        (Some(one), _) => format!("init container {} has not ended", one.name),
-        (None, Some(waits)) => waits,
-        (None, None) => "kubelet says nothing of its containers".to_owned(),
-    };
-    Some(Hindrance::NotStarted { message })
-}
-
-fn named(one: &ContainerStatus) -> Option<Hindrance> {
-    let waiting = one.state.as_ref().and_then(|state| state.waiting.as_ref());
-    let reason = waiting.and_then(|waiting| waiting.reason.as_deref()).unwrap_or_default();
-    let told = || {
-        let message = waiting.and_then(|waiting| waiting.message.as_deref()).unwrap_or_default();
-        format!("container {}: {reason}: {message}", one.name)
-    };
-    match reason {
-        "ErrImagePull"
-        | "ImagePullBackOff"
-        | "ErrImageNeverPull"
-        | "InvalidImageName"
-        | "ImageInspectError"
-        | "RegistryUnavailable"
-        | "SignatureValidationFailed" => {
-            return Some(Hindrance::Image { message: told() });
-        }
-        "CreateContainerConfigError"
-        | "CreateContainerError"
-        | "RunContainerError"
-        | "PreCreateHookError"
-        | "PreStartHookError"
-        | "PostStartHookError" => {
-            return Some(Hindrance::Container { message: told() });
-        }
-        _ => {}
-    }
-    // Also while it runs in between: a crash that is told and taken back at each turn would be a write at each turn.
-    (one.restart_count > 0).then(|| {
-        let last = one.last_state.as_ref().and_then(|state| state.terminated.as_ref());
-        let last = last.map(|last| format!(", last after exit code {}", last.exit_code)).unwrap_or_default();
-        let message = format!("container {} was started anew {} times{last}", one.name, one.restart_count);
-        Hindrance::Crashes { message }
-    })
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use super::processes::{alive, of_pod, read_at, started};
-use super::{Exit, FoundContainer, HostError, cgroup_path, netns};
+use super::{Exit, FoundContainer, HostError, NetnsId, cgroup_path};
 
 /// Signal that the kernel ends a process with.
 const KILLED: u8 = 9;
@@ -78,7 +78,7 @@ fn examine(pid: u32, pod_uid: &str, container: &str) -> Result<Option<Process>, 
     }
     let opened = rustix::fs::openat(&folder, "ns/net", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
     let Some(namespace) = alive(opened, &path)? else { return Ok(None) };
-    let network = netns::id(&namespace).map_err(|source| HostError::Read { path: path.clone(), source })?;
+    let network = NetnsId::of(&namespace).map_err(|source| HostError::Read { path: path.clone(), source })?;
     let Some(descriptor) = alive(pidfd_open(number, PidfdFlags::NONBLOCK), &path)? else { return Ok(None) };
     // Read after the descriptor was opened: as long as it answers, the number is still that of the process it stands for.
     let Some(stat) = alive(read_at(&folder, "stat"), &path)? else { return Ok(None) };

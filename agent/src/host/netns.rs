@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -23,12 +23,6 @@ const LOOPBACK_LIMIT: Duration = Duration::from_secs(2);
 /// How often that is tried.
 const LOOPBACK_PACE: Duration = Duration::from_millis(1);
 
-/// The namespace that a descriptor stands for.
-pub(super) fn id(namespace: impl AsFd) -> io::Result<NetnsId> {
-    let stat = rustix::fs::fstat(namespace)?;
-    Ok(NetnsId { device: stat.st_dev, inode: stat.st_ino })
-}
-
 /// The namespaces that count as the host's: our own, and that of process 1 where it is another (an agent that was
 /// started in a network namespace, as on a machine that plays several nodes). What guards process 1 even from us also
 /// keeps runtimes out of its namespace.
@@ -36,7 +30,7 @@ pub(super) fn id(namespace: impl AsFd) -> io::Result<NetnsId> {
 /// # Errors
 /// Our own cannot be opened.
 pub(super) fn of_host() -> Result<Vec<NetnsId>, HostError> {
-    let look = |path: &str| open(path).and_then(id);
+    let look = |path: &str| open(path).and_then(NetnsId::of);
     let path = "/proc/self/ns/net";
     let own = look(path).map_err(|source| HostError::NoNamespaces { path: path.into(), source })?;
     let first = look("/proc/1/ns/net").ok().filter(|first| *first != own);
@@ -88,7 +82,7 @@ fn listen_on_loopback(
 
 fn enter(sandbox: &Sandbox) -> io::Result<()> {
     setns(&sandbox.namespace, CloneFlags::CLONE_NEWNET)?;
-    let entered = id(open("/proc/thread-self/ns/net")?)?;
+    let entered = NetnsId::of(open("/proc/thread-self/ns/net")?)?;
     if entered == sandbox.id {
         Ok(())
     } else {

@@ -13,7 +13,6 @@ use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::cgroup_path;
-use super::netns;
 use super::{HostError, NetnsId};
 
 /// Cgroups below a container that are looked into: runtimes put one, an init system in a container two.
@@ -128,7 +127,7 @@ fn examine(pid: u32, pod_uid: &str, not: &[NetnsId]) -> Result<Option<Sandbox>, 
     let opened = rustix::fs::openat(&process, "ns/net", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
     let path = path.join("ns/net");
     let Some(namespace) = alive(opened, &path)? else { return Ok(None) };
-    let id = netns::id(&namespace).map_err(|source| HostError::Read { path: path.clone(), source })?;
+    let id = NetnsId::of(&namespace).map_err(|source| HostError::Read { path: path.clone(), source })?;
     if not.contains(&id) {
         return Ok(None);
     }

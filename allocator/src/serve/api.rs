@@ -50,7 +50,7 @@ impl ApiService {
         let (parts, body) = request.into_parts();
         let accepted = accepted(&parts.headers);
         let front = Arc::clone(&self.front.borrow());
-        let Some(user) = front.user(caller, &parts.headers) else {
+        let Some(user) = front.user(caller.common_name.as_deref(), &parts.headers) else {
             let message = "only the API server may speak here, for a user";
             return failure(StatusCode::UNAUTHORIZED, "Unauthorized", message, json!({}), accepted);
         };

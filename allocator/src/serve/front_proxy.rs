@@ -17,8 +17,6 @@ use kube::{Api, Client};
 use tokio::sync::watch as newest;
 use tracing::{info, warn};
 
-use super::listen::Caller;
-
 const NAMESPACE: &str = "kube-system";
 const NAME: &str = "extension-apiserver-authentication";
 /// How long the first look may take.
@@ -95,10 +93,11 @@ impl FrontProxy {
         })
     }
 
-    /// The user for whom the caller speaks; `None` where the caller is not the API server, or names nobody.
-    pub fn user(&self, caller: &Caller, headers: &HeaderMap) -> Option<User> {
-        let name = caller.common_name.as_ref()?;
-        if !self.allowed_names.is_empty() && !self.allowed_names.contains(name) {
+    /// The user for whom a caller with a certificate of this common name speaks; `None` where it is not the API server,
+    /// or names nobody.
+    pub fn user(&self, common_name: Option<&str>, headers: &HeaderMap) -> Option<User> {
+        let name = common_name?;
+        if !self.allowed_names.is_empty() && !self.allowed_names.iter().any(|allowed| allowed == name) {
             return None;
         }
         let values = |header: &str| {
@@ -216,11 +215,10 @@ mod tests {
     fn only_the_api_server_speaks_for_others() {
         let front = FrontProxy::read(&published()).unwrap();
         let headers = headers(&[("x-remote-user", "ann")]);
-        let caller = |name: Option<&str>| Caller { common_name: name.map(str::to_owned) };
-        assert_eq!(front.user(&caller(Some("front-proxy-client")), &headers).unwrap().name, "ann");
-        assert_eq!(front.user(&caller(Some("somebody")), &headers), None);
-        assert_eq!(front.user(&caller(None), &headers), None);
-        assert_eq!(front.user(&caller(Some("front-proxy-client")), &HeaderMap::new()), None);
+        assert_eq!(front.user(Some("front-proxy-client"), &headers).unwrap().name, "ann");
+        assert_eq!(front.user(Some("somebody"), &headers), None);
+        assert_eq!(front.user(None, &headers), None);
+        assert_eq!(front.user(Some("front-proxy-client"), &HeaderMap::new()), None);
     }
 
     #[test]
@@ -232,8 +230,7 @@ mod tests {
         ]);
         headers.append("x-remote-group", HeaderValue::from_static("one"));
         headers.append("x-remote-group", HeaderValue::from_static("two"));
-        let caller = Caller { common_name: Some("front-proxy-client".to_owned()) };
-        let user = front.user(&caller, &headers).unwrap();
+        let user = front.user(Some("front-proxy-client"), &headers).unwrap();
         assert_eq!(user.groups, ["one", "two"]);
         let node = ("authentication.kubernetes.io/node-name".to_owned(), vec!["node-a".to_owned()]);
         assert_eq!(user.extra, [node]);

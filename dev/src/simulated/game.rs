@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::debug;
 
-use super::life::Diary;
+use super::diary::Diary;
 use super::sandbox::Door;
 use super::script::{Order, Script};
 use super::status::Ending;

@@ -10,7 +10,6 @@
 
 use std::cell::RefCell;
 use std::fs::File;
-use std::io::Write as _;
 use std::net::Ipv4Addr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -27,6 +26,7 @@ use tracing::{info, warn};
 
 use super::admission::{Refusal, ordered};
 use super::book::Book;
+use super::diary::Diary;
 use super::game::{Stage, play};
 use super::sandbox::{Container, Groups, Place, Sandbox};
 use super::script::{BAD_ARGUMENTS, ORDER, Order, Script};
@@ -62,26 +62,6 @@ impl Shared {
     }
 }
 
-/// Where what happens to one pod is written down.
-#[derive(Clone, Debug)]
-pub(super) struct Diary {
-    file: Rc<File>,
-    pod: Rc<(String, String)>,
-}
-
-impl Diary {
-    /// Adds a line, in one write.
-    pub(super) fn note(&self, entry: &Value) {
-        let mut line = entry.clone();
-        line["pod"] = json!(self.pod.0);
-        line["uid"] = json!(self.pod.1);
-        line["at"] = json!(Timestamp::now().to_string());
-        if let Err(error) = (&*self.file).write_all(format!("{line}\n").as_bytes()) {
-            warn!(%error, "could not write the diary");
-        }
-    }
-}
-
 /// Newest version of a pod; none once it is gone.
 pub(super) type News = watch::Receiver<Option<Arc<Pod>>>;
 
@@ -92,7 +72,7 @@ pub(super) async fn live(shared: Rc<Shared>, pod: Arc<Pod>, news: News) {
     let life = Life {
         api: Api::namespaced(shared.client.clone(), &namespace),
         name: pod.name_any(),
-        diary: Diary { file: Rc::clone(&shared.diary), pod: Rc::new((pod.name_any(), uid.clone())) },
+        diary: Diary::new(Rc::clone(&shared.diary), pod.name_any(), uid.clone()),
         writer: Writer::new(&pod, shared.node, Timestamp::now()),
         uid,
         seen: Instant::now(),

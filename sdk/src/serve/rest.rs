@@ -15,39 +15,18 @@ use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use tonic::Code;
 
+use super::failure::{Failure, http_status};
 use super::grpc::shown;
-use super::json::{self, JsonError};
+use super::json;
 use super::route::{Found, HEALTH, Target, find};
-use super::unary::serve;
-use super::{Desk, LARGEST_MESSAGE, code, websocket};
+use super::unary::{serve, take_pings_from};
+use super::{Desk, LARGEST_MESSAGE, websocket};
 use crate::metrics::Call;
 use crate::server::Refusal;
-
-/// Bytes of a stream of pings that may wait for the end of one ping.
-const LARGEST_PING: usize = 64 * 1024;
 
 /// Tells the gateway's clients that a call was made; they find it on answers of calls, and not on those of routing.
 const CALLED: (HeaderName, HeaderValue) =
     (HeaderName::from_static("grpc-metadata-content-type"), HeaderValue::from_static("application/grpc"));
-
-/// An error as it is told.
-#[derive(Debug)]
-pub(super) struct Failure {
-    pub(super) code: Code,
-    pub(super) message: String,
-}
-
-impl From<Refusal> for Failure {
-    fn from(refusal: Refusal) -> Self {
-        Self { code: code(&refusal), message: refusal.to_string() }
-    }
-}
-
-impl From<JsonError> for Failure {
-    fn from(error: JsonError) -> Self {
-        Self { code: Code::InvalidArgument, message: error.to_string() }
-    }
-}
 
 /// Answers one request. `held` stays with the request for as long as it lives.
 pub(super) async fn answer<H>(desk: Desk, request: HttpRequest<Incoming>, held: Arc<H>) -> Response
@@ -98,22 +77,6 @@ fn route(desk: &Desk, parts: &Parts) -> Result<Target, Failure> {
     };
     desk.ended(Call::Unknown, failure.code);
     Err(failure)
-}
-
-/// Counts pings in what a client sent; the rest waits for more.
-pub(super) fn take_pings_from(desk: &Desk, bytes: &mut Vec<u8>) -> Result<(), Failure> {
-    loop {
-        let count = json::take_objects(bytes)?;
-        if count == 0 {
-            break;
-        }
-        (0..count).for_each(|_| desk.seat.ping());
-    }
-    if bytes.len() > LARGEST_PING {
-        let message = format!("a ping of more than {LARGEST_PING} bytes");
-        return Err(Failure { code: Code::ResourceExhausted, message });
-    }
-    Ok(())
 }
 
 async fn take_pings(desk: &Desk, mut pings: Pings) -> Result<String, Failure> {
@@ -210,38 +173,4 @@ fn called(mut response: Response) -> Response {
     let (name, value) = CALLED;
     response.headers_mut().insert(name, value);
     response
-}
-
-/// The HTTP status that goes with a code.
-fn http_status(code: Code) -> StatusCode {
-    match code {
-        Code::Ok => StatusCode::OK,
-        // A status of the gateway's own, for a client that has gone away.
-        Code::Cancelled => StatusCode::from_u16(499).unwrap_or(StatusCode::BAD_REQUEST),
-        Code::Unknown | Code::Internal | Code::DataLoss => StatusCode::INTERNAL_SERVER_ERROR,
-        Code::InvalidArgument | Code::FailedPrecondition | Code::OutOfRange => StatusCode::BAD_REQUEST,
-        Code::DeadlineExceeded => StatusCode::GATEWAY_TIMEOUT,
-        Code::NotFound => StatusCode::NOT_FOUND,
-        Code::AlreadyExists | Code::Aborted => StatusCode::CONFLICT,
-        Code::PermissionDenied => StatusCode::FORBIDDEN,
-        Code::ResourceExhausted => StatusCode::TOO_MANY_REQUESTS,
-        Code::Unimplemented => StatusCode::NOT_IMPLEMENTED,
-        Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
-        Code::Unauthenticated => StatusCode::UNAUTHORIZED,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_code_has_its_status() {
-        let expected =
-            [200, 499, 500, 400, 504, 404, 409, 403, 429, 400, 409, 400, 501, 500, 503, 500, 401_u16];
-        for (number, status) in expected.into_iter().enumerate() {
-            let code = Code::from_i32(i32::try_from(number).unwrap());
-            assert_eq!(http_status(code).as_u16(), status, "{code:?}");
-        }
-    }
 }

@@ -1,14 +1,17 @@
-//! The gateway's calls that have one answer: from a body to a request, and from its outcome to JSON.
+//! The gateway's calls that have one answer, and its pings: from a body to a request, and from its outcome to JSON.
 
 use berth_api::sdk::beta::{AddListValueRequest, RemoveListValueRequest};
 
+use super::failure::Failure;
 use super::json::{self, JsonError};
-use super::rest::Failure;
 use super::route::{Target, mask_in_query};
 use super::{Desk, alpha, beta};
 use crate::metrics::Call;
 use crate::server::Request;
 use tonic::Code;
+
+/// Bytes of a stream of pings that may wait for the end of one ping.
+const LARGEST_PING: usize = 64 * 1024;
 
 /// Whether a call reads the body of its request.
 pub(super) fn has_body(call: Call) -> bool {
@@ -112,4 +115,20 @@ pub(super) async fn serve(
     };
     desk.ask(call, request.map_err(unreadable)?).await?;
     Ok(json::EMPTY.to_owned())
+}
+
+/// Counts pings in what a client sent; the rest waits for more.
+pub(super) fn take_pings_from(desk: &Desk, bytes: &mut Vec<u8>) -> Result<(), Failure> {
+    loop {
+        let count = json::take_objects(bytes)?;
+        if count == 0 {
+            break;
+        }
+        (0..count).for_each(|_| desk.seat.ping());
+    }
+    if bytes.len() > LARGEST_PING {
+        let message = format!("a ping of more than {LARGEST_PING} bytes");
+        return Err(Failure { code: Code::ResourceExhausted, message });
+    }
+    Ok(())
 }

@@ -10,10 +10,10 @@ use http::request::Parts;
 use http::{Method, header};
 use tonic::Code;
 
+use super::failure::Failure;
 use super::grpc::shown;
-use super::rest::{Failure, take_pings_from};
 use super::route::{Found, Target, find, method_in_query};
-use super::unary::{has_body, serve};
+use super::unary::{has_body, serve, take_pings_from};
 use super::{Desk, json};
 use crate::metrics::Call;
 

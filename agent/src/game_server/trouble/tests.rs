@@ -1,17 +1,11 @@
-//! What kubelet may say, and when it is told.
+//! When it is told what keeps a server from going on.
 
-use std::collections::BTreeMap;
-
-use berth_api::game_server::{GameServer, GameServerSpec};
 use berth_api::lifecycle::State;
 use berth_api::link::Sequence;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
-use serde_json::{Value, json};
 
-use super::{Hindrance, hindrance};
 use crate::game_server::decide::{Step, decide};
-use crate::game_server::observe::{Handed, Observed, PodFacts, PodSight};
+use crate::game_server::observe::{Handed, Hindrance, Observed, PodFacts, PodSight};
 use crate::game_server::wishes::{StateWish, Wishes};
 
 fn at(second: i64) -> Timestamp {
@@ -153,90 +147,5 @@ fn what_is_over_is_taken_back_once() {
 fn a_server_that_is_well_is_told_nothing() {
     for state in [State::Ready, State::Allocated, State::Reserved] {
         assert_eq!(told(&seen(state, |_, _| {}), 1_000_000), None, "{state}");
-    }
-}
-
-fn container(name: &str, restarts: i64, state: Value) -> Value {
-    json!({
-        "name": name, "image": "i", "imageID": "", "ready": false, "restartCount": restarts, "state": state,
-        "lastState": { "terminated": { "exitCode": 7 } }
-    })
-}
-
-fn waiting(reason: &str) -> Value {
-    json!({ "waiting": { "reason": reason, "message": "m" } })
-}
-
-fn running() -> Value {
-    json!({ "running": { "startedAt": "2026-01-01T00:00:00Z" } })
-}
-
-#[test]
-fn kubelets_words_are_told_apart() {
-    let pending = |init: Vec<Value>, main: Value| json!({ "phase": "Pending", "initContainerStatuses": init, "containerStatuses": [main] });
-    let message = |text: &str| text.to_owned();
-    let table = [
-        (
-            "nothing yet",
-            json!({ "phase": "Pending" }),
-            Some(Hindrance::NotStarted { message: message("kubelet says nothing of its containers") }),
-        ),
-        (
-            "on its way",
-            pending(vec![], container("main", 0, waiting("ContainerCreating"))),
-            Some(Hindrance::NotStarted { message: message("container main waits: ContainerCreating") }),
-        ),
-        (
-            "no image",
-            pending(vec![], container("main", 0, waiting("ImagePullBackOff"))),
-            Some(Hindrance::Image { message: message("container main: ImagePullBackOff: m") }),
-        ),
-        (
-            "no image for what runs before",
-            pending(
-                vec![container("prepare", 0, waiting("ErrImagePull"))],
-                container("main", 0, waiting("PodInitializing")),
-            ),
-            Some(Hindrance::Image { message: message("container prepare: ErrImagePull: m") }),
-        ),
-        (
-            "bad configuration",
-            pending(vec![], container("main", 0, waiting("CreateContainerConfigError"))),
-            Some(Hindrance::Container { message: message("container main: CreateContainerConfigError: m") }),
-        ),
-        (
-            "crashes, waiting",
-            pending(vec![], container("main", 3, waiting("CrashLoopBackOff"))),
-            Some(Hindrance::Crashes {
-                message: message("container main was started anew 3 times, last after exit code 7"),
-            }),
-        ),
-        (
-            "crashes, running for now",
-            pending(vec![], container("main", 3, running())),
-            Some(Hindrance::Crashes {
-                message: message("container main was started anew 3 times, last after exit code 7"),
-            }),
-        ),
-        (
-            "what runs before it has not ended",
-            pending(
-                vec![container("prepare", 0, running())],
-                container("main", 0, waiting("PodInitializing")),
-            ),
-            Some(Hindrance::NotStarted { message: message("init container prepare has not ended") }),
-        ),
-        ("it runs", pending(vec![], container("main", 0, running())), None),
-        ("it has failed", json!({ "phase": "Failed" }), None),
-    ];
-    let mut server = GameServer::new("gs", GameServerSpec::default());
-    server.metadata.annotations = Some(BTreeMap::new());
-    for (name, status, expected) in table {
-        let pod: Pod = serde_json::from_value(json!({
-            "metadata": { "annotations": { "agones.dev/container": "main" } },
-            "status": status
-        }))
-        .expect("a pod");
-        assert_eq!(hindrance(&server, &pod), expected, "{name}");
     }
 }
