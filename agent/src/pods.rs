@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use berth_api::game_node::Room;
+use berth_api::game_server::GameServer;
 use berth_api::link::ServerUid;
 use berth_api::names;
 use k8s_openapi::api::core::v1::Pod;
@@ -92,6 +93,11 @@ impl PodBook {
         self.by_owner.get(owner).cloned()
     }
 
+    /// Pods of game servers, by whose they are.
+    pub fn of_servers(&self) -> impl Iterator<Item = (&ServerUid, &Arc<Pod>)> {
+        self.by_owner.iter()
+    }
+
     /// What pods that are no game servers take.
     pub fn others(&self) -> Room {
         self.others
@@ -109,17 +115,28 @@ impl PodBook {
     }
 }
 
-/// The game server that a pod belongs to.
+/// The game server that a pod of the role belongs to.
 fn owner(pod: &Pod) -> Option<ServerUid> {
     let labels = pod.metadata.labels.as_ref()?;
     if labels.get(names::ROLE_LABEL).map(String::as_str) != Some(names::ROLE_GAME_SERVER) {
         return None;
     }
+    owner_uid(pod).map(|uid| ServerUid(uid.to_owned()))
+}
+
+/// UID of the GameServer that controls a pod.
+pub(crate) fn owner_uid(pod: &Pod) -> Option<&str> {
     let owners = pod.metadata.owner_references.iter().flatten();
     owners
         .into_iter()
         .find(|owner| owner.controller == Some(true) && owner.kind == "GameServer")
-        .map(|owner| ServerUid(owner.uid.clone()))
+        .map(|owner| owner.uid.as_str())
+}
+
+/// Whether a server controls a pod.
+pub(crate) fn is_pod_of(pod: &Pod, server: &GameServer) -> bool {
+    let owner = owner_uid(pod);
+    owner.is_some() && owner == server.metadata.uid.as_deref()
 }
 
 #[cfg(test)]

@@ -8,9 +8,9 @@ use berth_api::link::Sequence;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 
-use super::observe::is_pod_of;
 use super::pod::ports_of_pod;
 use super::wishes::Pending;
+use crate::pods::is_pod_of;
 
 /// What a worker remembers.
 #[derive(Clone, Debug)]

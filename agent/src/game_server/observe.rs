@@ -19,6 +19,7 @@ use super::wishes::Wishes;
 use crate::identity::Identity;
 use crate::node::NodeFacts;
 use crate::node::room::{minus, taken_by};
+use crate::pods::is_pod_of;
 
 mod endings;
 mod hindrance;
@@ -261,21 +262,6 @@ pub(super) fn handed(server: &GameServer, identity: &Identity) -> Handed {
         Ok(given) if given.boot_id != identity.boot_id => Handed::ToAnotherBoot,
         Ok(_) => Handed::ToUs,
     }
-}
-
-/// UID of the GameServer that a pod belongs to.
-pub(super) fn owner_uid(pod: &Pod) -> Option<&str> {
-    let owners = pod.metadata.owner_references.iter().flatten();
-    owners
-        .into_iter()
-        .find(|owner| owner.controller == Some(true) && owner.kind == "GameServer")
-        .map(|owner| owner.uid.as_str())
-}
-
-/// Whether a pod belongs to a server.
-pub(super) fn is_pod_of(pod: &Pod, server: &GameServer) -> bool {
-    let owner = owner_uid(pod);
-    owner.is_some() && owner == server.metadata.uid.as_deref()
 }
 
 /// Whether the pod is one that speaks for its game by a container of its own.

@@ -5,11 +5,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use berth_api::game_node::Room;
 use berth_api::game_server::GameServer;
 use berth_api::link::{Asked, Pulse, ServerUid};
 use berth_runtime::CancellationToken;
+use berth_runtime::backoff::Backoff;
 use berth_runtime::error::chain;
 use berth_runtime::health::Condition;
 use berth_runtime::kube_client::{Lenient, Undecodable, watch_lenient};
@@ -25,11 +27,13 @@ use tracing::{debug, error, info, warn};
 
 use super::apply::Actor;
 use super::mailbox::{Ended, Mailbox};
-use super::observe::owner_uid;
 use super::worker::Worker;
 use crate::front::FrontEvent;
 use crate::host::Host;
-use crate::pods::PodBook;
+use crate::pods::{PodBook, owner_uid};
+
+/// First and longest pause after a look that failed.
+const WAITS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
 /// Why the supervisor ended.
 #[derive(Debug, thiserror::Error)]
@@ -169,11 +173,21 @@ impl<H: Host> Supervisor<H> {
 
     /// Once both first lists are complete: every port is entered, then every worker starts.
     async fn adopt(&mut self, stop: &CancellationToken) {
-        if !self.has_first_pods || !self.has_first_servers {
+        if !self.has_first_pods || !self.has_first_servers || self.first_servers.is_none() {
             return;
         }
+        let strays = tokio::select! {
+            biased;
+            () = stop.cancelled() => return,
+            strays = self.strays() => strays,
+        };
         let Some(found) = self.first_servers.take() else { return };
         let mut workers: Vec<_> = found.into_iter().map(|server| self.employ(server)).collect();
+        for server in strays {
+            let (uid, mut worker) = self.employ(server);
+            worker.doubt();
+            workers.push((uid, worker));
+        }
         for (_, worker) in &mut workers {
             worker.introduce().await;
         }
@@ -184,6 +198,36 @@ impl<H: Host> Supervisor<H> {
         }
         self.outlets.adopted.send_replace(true);
         self.outlets.ready.set(true);
+    }
+
+    /// Servers whose pods are here and that no list of ours shows: somebody has changed their place while no agent looked.
+    async fn strays(&self) -> Vec<Arc<GameServer>> {
+        let listed =
+            |uid: &ServerUid| self.first_servers.iter().flatten().any(|server| uid_of(server) == *uid);
+        let mut strays = Vec::new();
+        for (owner, pod) in self.pods.of_servers().filter(|(owner, _)| !listed(owner)) {
+            let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+            let name = pod.metadata.name.as_deref().unwrap_or_default();
+            if !self.serves(namespace) {
+                continue;
+            }
+            let mut backoff = Backoff::new(WAITS.0, WAITS.1);
+            let found = loop {
+                match self.actor.look(namespace, name).await {
+                    Ok(found) => break found,
+                    Err(error) => {
+                        warn!(namespace, name, error = %chain(&error), "could not look for the server of a pod");
+                        tokio::time::sleep(backoff.next()).await;
+                    }
+                }
+            };
+            strays.extend(found.filter(|server| uid_of(server) == *owner).map(Arc::new));
+        }
+        strays
+    }
+
+    fn serves(&self, namespace: &str) -> bool {
+        self.namespaces.is_empty() || self.namespaces.contains(namespace)
     }
 
     fn note_servers(&mut self, event: Result<Servers, watcher::Error>, stop: &CancellationToken) {
@@ -211,7 +255,7 @@ impl<H: Host> Supervisor<H> {
 
     fn note_server(&mut self, server: GameServer, stop: &CancellationToken) {
         let namespace = server.metadata.namespace.clone().unwrap_or_default();
-        if !self.namespaces.is_empty() && !self.namespaces.contains(&namespace) {
+        if !self.serves(&namespace) {
             debug!(namespace, "game server of a namespace that is not served");
             self.actor.metrics.foreign_namespaces.inc();
             return;

@@ -25,7 +25,7 @@ use super::container::Container;
 use super::decide::{Step, decide};
 use super::mailbox::{Ended, Mail, Mailbox};
 use super::memory::{Memory, known_ports};
-use super::observe::{Handed, Surroundings, handed, is_pod_of, observe};
+use super::observe::{Handed, Surroundings, handed, observe};
 use super::sandbox::Sandbox;
 use super::view::{applied, view};
 use super::{FailureLabels, Line};
@@ -33,6 +33,7 @@ use crate::effects::Effect;
 use crate::host::Host;
 use crate::lease::Authority;
 use crate::node::NodeFacts;
+use crate::pods::is_pod_of;
 use crate::ports::{Tenant, slots_of};
 
 mod granting;
@@ -123,6 +124,11 @@ impl<H: Host> Worker<H> {
         };
         worker.show();
         worker
+    }
+
+    /// Looks at the object before the first step: it is not what the watch shows.
+    pub(super) fn doubt(&mut self) {
+        self.is_stale = true;
     }
 
     /// Shows the game its server for the first time. The supervisor waits for this before it lets the front forget

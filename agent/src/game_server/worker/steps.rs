@@ -15,15 +15,14 @@ use crate::effects::Effect;
 use crate::events::build;
 use crate::game_server::apply::{ApplyError, MadePod, key};
 use crate::game_server::decide::Step;
-use crate::game_server::observe::{
-    Ending, PodSight, Surroundings, addresses, game_status, is_pod_of, observe,
-};
+use crate::game_server::observe::{Ending, PodSight, Surroundings, addresses, game_status, observe};
 use crate::game_server::patches::{self, AtReady, Place};
 use crate::game_server::pod::is_on_host;
 use crate::game_server::wishes::Wishes;
 use crate::game_server::{MoveLabels, Reason};
 use crate::host::Host;
 use crate::node::NodeFacts;
+use crate::pods::is_pod_of;
 use crate::ports::ledger::without_host_ports;
 use crate::ports::loopback;
 use crate::ports::probe::ProbeError;

@@ -11,10 +11,11 @@ use tracing::{info, warn};
 use super::Worker;
 use crate::game_server::container::News;
 use crate::game_server::memory::Exit as Ended;
-use crate::game_server::observe::{game_status, has_foreign_sidecar, is_pod_of};
+use crate::game_server::observe::{game_status, has_foreign_sidecar};
 use crate::game_server::pod::{is_on_host, sdk_ports_of};
 use crate::game_server::sandbox::{Opened, Wanted, generation_at};
 use crate::host::{Exit, Host, HostError, SdkSockets};
+use crate::pods::is_pod_of;
 
 impl<H: Host> Worker<H> {
     /// The clock for pings starts with the game's container.
