@@ -179,7 +179,7 @@ impl<H: Host> Supervisor<H> {
         let strays = tokio::select! {
             biased;
             () = stop.cancelled() => return,
-            strays = self.strays() => strays,
+            strays = look_for_strays(&self.actor, self.stray_pods()) => strays,
         };
         let Some(found) = self.first_servers.take() else { return };
         let mut workers: Vec<_> = found.into_iter().map(|server| self.employ(server)).collect();
@@ -200,30 +200,13 @@ impl<H: Host> Supervisor<H> {
         self.outlets.ready.set(true);
     }
 
-    /// Servers whose pods are here and that no list of ours shows: somebody has changed their place while no agent looked.
-    async fn strays(&self) -> Vec<Arc<GameServer>> {
-        let listed =
+    /// Pods of servers that no list of ours shows.
+    fn stray_pods(&self) -> Vec<(ServerUid, Arc<Pod>)> {
+        let is_listed =
             |uid: &ServerUid| self.first_servers.iter().flatten().any(|server| uid_of(server) == *uid);
-        let mut strays = Vec::new();
-        for (owner, pod) in self.pods.of_servers().filter(|(owner, _)| !listed(owner)) {
-            let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-            let name = pod.metadata.name.as_deref().unwrap_or_default();
-            if !self.serves(namespace) {
-                continue;
-            }
-            let mut backoff = Backoff::new(WAITS.0, WAITS.1);
-            let found = loop {
-                match self.actor.look(namespace, name).await {
-                    Ok(found) => break found,
-                    Err(error) => {
-                        warn!(namespace, name, error = %chain(&error), "could not look for the server of a pod");
-                        tokio::time::sleep(backoff.next()).await;
-                    }
-                }
-            };
-            strays.extend(found.filter(|server| uid_of(server) == *owner).map(Arc::new));
-        }
-        strays
+        let is_served = |pod: &Pod| self.serves(pod.metadata.namespace.as_deref().unwrap_or_default());
+        let strays = self.pods.of_servers().filter(|(owner, pod)| !is_listed(owner) && is_served(pod));
+        strays.map(|(owner, pod)| (owner.clone(), Arc::clone(pod))).collect()
     }
 
     fn serves(&self, namespace: &str) -> bool {
@@ -443,6 +426,31 @@ impl<H: Host> Supervisor<H> {
             }
         }
     }
+}
+
+/// Servers whose pods are here although no list of ours shows them: somebody has changed their place while no agent
+/// looked.
+async fn look_for_strays<H: Host>(
+    actor: &Actor<H>,
+    pods: Vec<(ServerUid, Arc<Pod>)>,
+) -> Vec<Arc<GameServer>> {
+    let mut strays = Vec::new();
+    for (owner, pod) in pods {
+        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+        let name = pod.metadata.name.as_deref().unwrap_or_default();
+        let mut backoff = Backoff::new(WAITS.0, WAITS.1);
+        let found = loop {
+            match actor.look(namespace, name).await {
+                Ok(found) => break found,
+                Err(error) => {
+                    warn!(namespace, name, error = %chain(&error), "could not look for the server of a pod");
+                    tokio::time::sleep(backoff.next()).await;
+                }
+            }
+        };
+        strays.extend(found.filter(|server| uid_of(server) == owner).map(Arc::new));
+    }
+    strays
 }
 
 fn uid_of(server: &GameServer) -> ServerUid {
