@@ -277,10 +277,12 @@ impl Daemon {
     pub async fn wait(&self, limit: Duration) -> Result<Option<ExitStatus>, DaemonError> {
         let identity = self.identity();
         let ended = eventually(limit, format!("{} to end", self.launch.name), async || {
+            // Looked at before: one that ends right after the reaping is reaped by the next.
+            let is_alive = identity.is_alive();
             // Of all children: a node's first process ends after all others in there.
             self.instance.reap();
             let status = self.instance.exit_status(identity);
-            if status.is_some() || !identity.is_alive() { Ok(status) } else { Err("it runs") }
+            if status.is_some() || !is_alive { Ok(status) } else { Err("it runs") }
         });
         ended.await.map_err(|source| DaemonError::Stays { name: self.launch.name.clone(), source })
     }
