@@ -21,6 +21,8 @@ berth_runtime::effects! {
         ReservePorts = "reserve_ports",
         /// Create the pod.
         CreatePod = "create_pod",
+        /// Write why kubelet would not run it.
+        NoteRefusal = "note_refusal",
         /// Write Scheduled.
         Schedule = "schedule",
         /// Write what the game asks for.

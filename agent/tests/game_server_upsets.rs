@@ -11,7 +11,7 @@ mod world;
 use std::net::{IpAddr, Ipv4Addr};
 
 use berth_agent::host::Exit;
-use berth_api::game_server::GameServer;
+use berth_api::game_server::{GameServer, GameServerStatus};
 use berth_api::lifecycle::State;
 use berth_api::link::{Change, Pulse, ServerUid, ToAgent};
 use berth_api::node_lease::{HandOver, Returned};
@@ -482,5 +482,64 @@ async fn a_server_of_agones_is_taken_over_with_its_sidecar() {
     change(&world, "adopted", json!({ "status": { "state": "Shutdown" } })).await;
     world.end_pod("adopted").await;
     world.until_gone("adopted").await;
+    agent.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_whose_agent_dies_after_the_end_of_its_refused_pod_is_handed_back_all_the_same() {
+    let world = World::new().await;
+    let agent = world.start().await;
+    world.hand_over("refused", spec(one_port())).await;
+    world.until_state("refused", State::Scheduled).await;
+    agent.stop().await;
+    // What an agent leaves that dies right after it has deleted the pod.
+    change(&world, "refused", json!({ "metadata": { "annotations": { "berth.dev/refused": "OutOfcpu" } } }))
+        .await;
+    world.kill_pod("refused").await;
+    let agent = world.start().await;
+    let returned = until_handed_back(&world, "refused").await;
+    assert_eq!(returned.reason, "OutOfcpu");
+    let server = world.servers().get("refused").await.expect("it is there");
+    assert_eq!(server.annotation("berth.dev/refused"), None, "the next node begins anew");
+    agent.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_place_that_was_wiped_while_no_agent_ran_is_restored() {
+    let world = World::new().await;
+    let agent = world.start().await;
+    for name in ["wiped", "moved"] {
+        world.hand_over(name, spec(one_port())).await;
+        world.until_state(name, State::Scheduled).await;
+    }
+    let before = world.servers().get("wiped").await.expect("a server").status.expect("a status");
+    agent.stop().await;
+    change(&world, "wiped", json!({ "status": { "nodeName": "", "address": "", "ports": null } })).await;
+    let elsewhere = HandOver::new("another-node", "another-boot").to_annotation();
+    let moved = json!({
+        "metadata": { "annotations": { "berth.dev/lease": elsewhere } },
+        "status": { "nodeName": "another" },
+    });
+    change(&world, "moved", moved).await;
+
+    let agent = world.start().await;
+    let restored = world.until("wiped", "its place again", |server| {
+        let status = server.status.clone().unwrap_or_default();
+        let place = |status: &GameServerStatus| {
+            (status.node_name.clone(), status.address.clone(), status.ports.clone())
+        };
+        let shown = place(&status);
+        if shown == place(&before) { Ok(status.state) } else { Err(format!("{shown:?}")) }
+    });
+    assert_eq!(restored.await, Some(State::Scheduled));
+    // The other's pod is nobody's here.
+    let ending = eventually(LIMIT, "the pod of a server that was moved to end", async || {
+        match world.pods().get_opt("moved").await {
+            Ok(Some(pod)) if pod.metadata.deletion_timestamp.is_none() => Err("it stays".to_owned()),
+            Ok(Some(_) | None) => Ok(()),
+            Err(error) => Err(error.to_string()),
+        }
+    });
+    ending.await.expect("in time");
     agent.stop().await;
 }

@@ -44,6 +44,9 @@ pub const AUTOSCALER_SAFE_TO_EVICT_ANNOTATION: &str = "cluster-autoscaler.kubern
 pub const LEASE_ANNOTATION: &str = "berth.dev/lease";
 /// GameServer annotation: the node that handed the server back, and why, see [`crate::node_lease::Returned`].
 pub const RETURNED_ANNOTATION: &str = "berth.dev/returned";
+/// GameServer annotation: why kubelet would not run its pod; written before that pod is deleted, and gone with the
+/// hand-back.
+pub const REFUSED_ANNOTATION: &str = "berth.dev/refused";
 /// GameServer annotation: number of the last SDK change that its status and metadata contain.
 pub const SDK_APPLIED_ANNOTATION: &str = "berth.dev/sdk-applied";
 /// GameServer annotation: UID of the one pod this GameServer ever has.

@@ -32,6 +32,8 @@ pub enum Step {
     ReservePorts,
     /// Make the pod.
     CreatePod,
+    /// Write why kubelet would not run the pod.
+    NoteRefusal(String),
     /// Ask the API server whether the pod is really gone.
     LookForPod,
     /// Write Scheduled, with ports and addresses.
@@ -69,6 +71,7 @@ impl Step {
             Self::HandBack(_) => "hand_back",
             Self::ReservePorts => "reserve_ports",
             Self::CreatePod => "create_pod",
+            Self::NoteRefusal(_) => "note_refusal",
             Self::LookForPod => "look_for_pod",
             Self::Schedule => "schedule",
             Self::Grant(_) => "grant",
@@ -290,9 +293,13 @@ fn attend(seen: &Observed, pod: &PodFacts, now: Timestamp) -> Step {
 fn ended(seen: &Observed, pod: &PodFacts, now: Timestamp) -> Option<Step> {
     let is_terminating = pod.terminating_since.is_some();
     match &pod.ending {
-        Some(Ending::Refused { .. }) if seen.state.is_before_ready() => {
-            // Handed back once the pod, and with it its name and ports, is gone.
-            Some(if is_terminating { Step::Wait(None) } else { Step::DeletePod })
+        Some(Ending::Refused { message }) if seen.state.is_before_ready() => {
+            // Handed back once the pod, and with it its name and ports, is gone; nothing but the note tells why then.
+            Some(match &seen.refusal {
+                None => Step::NoteRefusal(message.clone()),
+                Some(_) if is_terminating => Step::Wait(None),
+                Some(_) => Step::DeletePod,
+            })
         }
         Some(Ending::Refused { message } | Ending::Failed { message }) => {
             Some(unhealthy(Reason::Failed { message: message.clone() }))

@@ -27,8 +27,6 @@ pub(super) struct Memory {
     pub(super) made_pod: bool,
     /// The API server says that there is no pod.
     pub(super) pod_is_gone: bool,
-    /// Kubelet would not run the pod.
-    pub(super) refusal: Option<String>,
     /// The ports reserved, split and with host ports.
     pub(super) ports: Option<Vec<PortSpec>>,
     /// The ports reserved for the SDK of a pod that shares the node's network.
@@ -70,7 +68,6 @@ impl Memory {
             missed: None,
             made_pod: false,
             pod_is_gone: false,
-            refusal: None,
             ports: None,
             sdk_ports: None,
             sandbox_addresses: Vec::new(),

@@ -217,7 +217,7 @@ pub(super) fn observe(
         has_moved_address: Shown::new(server, around.node, &pod_addresses).is_news_to(server),
         has_ports: memory.ports.is_some(),
         had_pod: recorded.is_some() || memory.made_pod,
-        refusal: memory.refusal.clone(),
+        refusal: server.annotation(names::REFUSED_ANNOTATION).map(str::to_owned),
         pod,
         is_other_pod,
         missed: memory.missed.filter(|_| !server.spec.health_rule().disabled),

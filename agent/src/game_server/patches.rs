@@ -171,6 +171,13 @@ fn reason_text(reason: &Reason) -> String {
     format!("{}: {reason}", reason.word())
 }
 
+/// Why kubelet would not run the pod, while it can still be seen.
+pub(super) fn note_refusal(server: &GameServer, message: &str) -> Value {
+    let mut patch = Patch::under(server);
+    patch.annotate(names::REFUSED_ANNOTATION, json!(message));
+    patch.finish()
+}
+
 /// Back to the brain: as if no node had ever had it.
 pub(super) fn hand_back(server: &GameServer, node: &str, why: &str) -> Value {
     let mut patch = Patch::under(server);
@@ -182,7 +189,7 @@ pub(super) fn hand_back(server: &GameServer, node: &str, why: &str) -> Value {
     };
     patch.annotate(names::RETURNED_ANNOTATION, returned.to_annotation());
     // The next node begins with a pod and with changes of its own.
-    for name in [names::POD_UID_ANNOTATION, names::SDK_APPLIED_ANNOTATION] {
+    for name in [names::POD_UID_ANNOTATION, names::SDK_APPLIED_ANNOTATION, names::REFUSED_ANNOTATION] {
         if server.annotation(name).is_some() {
             patch.annotate(name, Value::Null);
         }

@@ -409,7 +409,7 @@ impl<H: Host> Worker<H> {
             .memory
             .last_error
             .clone()
-            .or_else(|| self.memory.refusal.clone())
+            .or_else(|| self.server.annotation(berth_api::names::REFUSED_ANNOTATION).map(str::to_owned))
             .or_else(|| self.server.annotation(berth_api::names::REASON_ANNOTATION).map(str::to_owned));
         self.actor.board.show(
             &self.uid,

@@ -147,6 +147,10 @@ pub(crate) fn hand_over(server: &Server, birth: &Birth, now: Timestamp) -> Value
         "metadata": { "annotations": hand_over_annotations(Some(birth)) },
         "status": { "nodeName": birth.node },
     });
+    // What an agent wrote that fell silent before it could hand the server back.
+    if server.annotations.contains_key(names::REFUSED_ANNOTATION) {
+        change["metadata"]["annotations"][names::REFUSED_ANNOTATION] = Value::Null;
+    }
     if let Some(conditions) = told(Some(&server.conditions), ConditionKind::Placed, None, now) {
         change["status"]["conditions"] = json!(conditions);
     }
@@ -286,6 +290,10 @@ mod tests {
         let placed = hand_over(&told, &birth(), Timestamp::UNIX_EPOCH);
         assert_eq!(placed["status"]["conditions"][0]["status"], "True");
         assert_eq!(placed["status"]["nodeName"], "n1");
+        assert_eq!(placed["metadata"]["annotations"].get(names::REFUSED_ANNOTATION), None);
+        let refused = server("a").annotation(names::REFUSED_ANNOTATION, "OutOfcpu").build();
+        let placed = hand_over(&refused, &birth(), Timestamp::UNIX_EPOCH);
+        assert_eq!(placed["metadata"]["annotations"][names::REFUSED_ANNOTATION], Value::Null);
         let still = no_node(&told, &trouble, false, Timestamp::UNIX_EPOCH);
         assert_eq!(still["status"].get("nodeName"), None);
     }

@@ -185,7 +185,12 @@ fn a_pod_that_has_ended_ends_its_server() {
         }
         let refused = decide(&ending(state, Ending::Refused { message: message() }), at(1));
         if state.is_before_ready() {
-            assert_eq!(refused, Step::DeletePod, "{state}");
+            assert_eq!(refused, Step::NoteRefusal(message()), "{state}");
+            let noted = Observed {
+                refusal: Some(message()),
+                ..ending(state, Ending::Refused { message: message() })
+            };
+            assert_eq!(decide(&noted, at(1)), Step::DeletePod, "{state}");
         } else {
             assert_eq!(refused, unhealthy(Reason::Failed { message: message() }), "{state}");
         }

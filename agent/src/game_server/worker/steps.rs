@@ -15,7 +15,7 @@ use crate::effects::Effect;
 use crate::events::build;
 use crate::game_server::apply::{ApplyError, MadePod, key};
 use crate::game_server::decide::Step;
-use crate::game_server::observe::{Ending, PodSight, Surroundings, addresses, game_status, observe};
+use crate::game_server::observe::{addresses, game_status};
 use crate::game_server::patches::{self, AtReady, Place};
 use crate::game_server::pod::is_on_host;
 use crate::game_server::wishes::Wishes;
@@ -34,6 +34,11 @@ impl<H: Host> Worker<H> {
             Step::HandBack(why) => self.hand_back(&why).await,
             Step::ReservePorts => self.reserve_ports().await,
             Step::CreatePod => self.create_pod().await,
+            Step::NoteRefusal(message) => {
+                let body = patches::note_refusal(&self.server, &message);
+                self.write(Effect::NoteRefusal, body).await?;
+                Ok(Business::GoesOn)
+            }
             Step::LookForPod => self.look_for_pod().await,
             Step::Schedule => self.schedule().await,
             Step::Grant(wishes) => self.grant(wishes).await,
@@ -234,9 +239,6 @@ impl<H: Host> Worker<H> {
 
     async fn delete_pod(&mut self) -> Result<Business, ApplyError> {
         let Some(pod) = self.pod.clone() else { return Ok(Business::GoesOn) };
-        if let Some(message) = self.refused() {
-            self.memory.refusal = Some(message);
-        }
         match self.actor.delete_pod(Effect::DeletePod, &pod).await? {
             Some(pod) => self.note_pod(Arc::new(pod)),
             None => {
@@ -245,20 +247,6 @@ impl<H: Host> Worker<H> {
             }
         }
         Ok(Business::GoesOn)
-    }
-
-    /// What kubelet said, if it would not run the pod.
-    fn refused(&self) -> Option<String> {
-        let node = self.node.borrow().clone();
-        let around =
-            Surroundings { identity: &self.actor.identity, node: &node, taken: self.actor.taken.all() };
-        match observe(&self.server, self.pod.as_deref(), &self.memory, around).pod {
-            PodSight::Ours(facts) => match facts.ending {
-                Some(Ending::Refused { message }) => Some(message),
-                Some(_) | None => None,
-            },
-            PodSight::Absent { .. } | PodSight::Foreign { .. } | PodSight::Elsewhere { .. } => None,
-        }
     }
 
     async fn finish(&mut self) -> Result<Business, ApplyError> {
