@@ -6,6 +6,8 @@
     reason = "everything here is a test, but the lint knows only functions with the attribute"
 )]
 
+#[path = "resources/autoscalers.rs"]
+mod autoscalers;
 #[path = "resources/fleets.rs"]
 mod fleets;
 #[path = "resources/objects.rs"]
@@ -55,6 +57,16 @@ impl Wrong {
         }
     }
 
+    async fn expect_stored(&mut self, client: &kube::Client, object: &Value, expected: &[(&str, Value)]) {
+        let Some(stored) = self.expect_taken(client, object).await else { return };
+        for (path, value) in expected {
+            let found = stored.pointer(path).cloned().unwrap_or(Value::Null);
+            if found != *value {
+                self.0.push(format!("{}: {path} is {found}, not {value}", object["metadata"]["name"]));
+            }
+        }
+    }
+
     async fn expect_refused(&mut self, client: &kube::Client, object: &Value, words: &[String]) {
         match apply_strictly(&api(client, object), object).await {
             Ok(_) => self.0.push(format!("was taken: {object}")),
@@ -86,13 +98,7 @@ async fn the_schemas_fill_in_defaults_and_name_what_is_bad() {
     let client = client().await;
     let mut wrong = Wrong::default();
     for (object, expected) in schema::good() {
-        let Some(stored) = wrong.expect_taken(&client, &object).await else { continue };
-        for (path, value) in expected {
-            let found = stored.pointer(path).cloned().unwrap_or(Value::Null);
-            if found != value {
-                wrong.0.push(format!("{}: {path} is {found}, not {value}", object["metadata"]["name"]));
-            }
-        }
+        wrong.expect_stored(&client, &object, &expected).await;
     }
     for (object, words) in schema::bad() {
         wrong.expect_refused(&client, &object, &owned(&words)).await;
@@ -138,6 +144,20 @@ async fn a_bad_fleet_is_refused_by_name() {
     let overflowing = fleet(&"x".repeat(64), json!({}));
     wrong.expect_refused(&client, &overflowing, &owned(&["metadata.name", "63"])).await;
     wrong.expect_taken(&client, &fleet(&"x".repeat(63), json!({}))).await;
+    wrong.assert_nothing();
+}
+
+#[tokio::test]
+async fn a_bad_autoscaler_is_refused_by_name() {
+    let client = client().await;
+    let mut wrong = Wrong::default();
+    for (object, expected) in autoscalers::good() {
+        wrong.expect_stored(&client, &object, &expected).await;
+    }
+    for (what, bad, words, near) in autoscalers::rows() {
+        wrong.expect_refused(&client, &autoscalers::autoscaler(&slug(what), bad), &owned(&words)).await;
+        wrong.expect_taken(&client, &autoscalers::autoscaler(&slug(what), near)).await;
+    }
     wrong.assert_nothing();
 }
 

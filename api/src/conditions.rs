@@ -1,4 +1,5 @@
-//! Conditions of GameServers, sets and Fleets: what is not as it should be, in the shape that Kubernetes' tools know.
+//! Conditions of GameServers, sets, Fleets and autoscalers: what is not as it should be, in the shape that Kubernetes'
+//! tools know.
 //!
 //! A condition is written when something is first wrong, and turned to `True` when that is over; an object of which
 //! nothing was ever wrong has none, and costs no write for it.
@@ -18,6 +19,10 @@ pub enum ConditionKind {
     Progressing,
     /// One PodDisruptionBudget matches each pod, as evictions demand.
     OneDisruptionBudget,
+    /// An autoscaler can decide a number, and give it to its Fleet.
+    AbleToScale,
+    /// No limit of an autoscaler's policy made it decide another number.
+    WithinLimits,
 }
 
 impl ConditionKind {
@@ -28,6 +33,8 @@ impl ConditionKind {
             Self::Placed => "Placed",
             Self::Progressing => "Progressing",
             Self::OneDisruptionBudget => "OneDisruptionBudget",
+            Self::AbleToScale => "AbleToScale",
+            Self::WithinLimits => "WithinLimits",
         }
     }
 }

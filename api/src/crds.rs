@@ -7,6 +7,7 @@
 use serde_json::{Value, json};
 
 mod fleet;
+mod fleet_autoscaler;
 mod game_node;
 mod game_server;
 mod pod_template;
@@ -27,6 +28,7 @@ pub fn all() -> Vec<Crd> {
         Crd { file: "gameservers.yaml", definition: game_server::definition(&pod_template) },
         Crd { file: "gameserversets.yaml", definition: fleet::game_server_set(&pod_template) },
         Crd { file: "fleets.yaml", definition: fleet::fleet(&pod_template) },
+        Crd { file: "fleetautoscalers.yaml", definition: fleet_autoscaler::definition() },
         Crd { file: "gamenodes.yaml", definition: game_node::definition() },
     ]
 }

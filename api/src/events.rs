@@ -49,6 +49,20 @@ pub enum EventReason {
     PlayerCount,
     /// The room for players was changed as the game asked.
     PlayerCapacity,
+    /// An autoscaler's Fleet is not there.
+    FailedGetFleet,
+    /// An autoscaler's policy has no answer.
+    FleetAutoscaler,
+    /// An autoscaler has given its Fleet another number.
+    AutoScalingFleet,
+    /// An autoscaler could not give its Fleet another number.
+    AutoScalingFleetError,
+    /// A limit of an autoscaler's policy made it decide another number.
+    ScalingLimited,
+    /// Another policy of an autoscaler's chain decides.
+    ChainPolicy,
+    /// No policy of an autoscaler's chain has an answer.
+    ChainPolicyFailed,
 }
 
 impl EventReason {
@@ -77,6 +91,12 @@ impl EventReason {
             Self::UpdateList => "UpdateList",
             Self::PlayerCount => "PlayerCount",
             Self::PlayerCapacity => "PlayerCapacity",
+            Self::FailedGetFleet => "FailedGetFleet",
+            Self::FleetAutoscaler => "FleetAutoscaler",
+            Self::AutoScalingFleet => "AutoScalingFleet",
+            Self::AutoScalingFleetError => "AutoScalingFleetError",
+            Self::ScalingLimited => "ScalingLimited",
+            Self::ChainPolicy | Self::ChainPolicyFailed => "ChainPolicy",
         }
     }
 
@@ -94,7 +114,12 @@ impl EventReason {
             | Self::SeveralDisruptionBudgets
             | Self::ServersFail
             | Self::NodeSilent
-            | Self::NodesSilentTogether => true,
+            | Self::NodesSilentTogether
+            | Self::FailedGetFleet
+            | Self::FleetAutoscaler
+            | Self::AutoScalingFleetError
+            | Self::ScalingLimited
+            | Self::ChainPolicyFailed => true,
             Self::SuccessfulCreate
             | Self::SuccessfulDelete
             | Self::CreatingGameServerSet
@@ -104,7 +129,9 @@ impl EventReason {
             | Self::UpdateCounter
             | Self::UpdateList
             | Self::PlayerCount
-            | Self::PlayerCapacity => false,
+            | Self::PlayerCapacity
+            | Self::AutoScalingFleet
+            | Self::ChainPolicy => false,
         }
     }
 }

@@ -6,6 +6,7 @@ pub mod conditions;
 pub mod crds;
 pub mod events;
 pub mod fleet;
+pub mod fleet_autoscaler;
 pub mod game_node;
 pub mod game_server;
 pub mod game_server_set;

@@ -41,6 +41,7 @@ fn plural(object: &Value) -> (&str, &'static str) {
         "GameServer" => ("GameServer", "gameservers"),
         "GameServerSet" => ("GameServerSet", "gameserversets"),
         "Fleet" => ("Fleet", "fleets"),
+        "FleetAutoscaler" => ("FleetAutoscaler", "fleetautoscalers"),
         "GameNode" => ("GameNode", "gamenodes"),
         other => panic!("no such kind: {other}"),
     }

@@ -79,7 +79,11 @@ pub async fn apply_policies(client: &kube::Client) -> anyhow::Result<()> {
 
 /// The kind of one of our resources, for dynamic objects.
 pub fn resource(kind: &str, plural: &str) -> ApiResource {
-    let group = if kind == "GameNode" { "berth.dev" } else { "agones.dev" };
+    let group = match kind {
+        "GameNode" => "berth.dev",
+        "FleetAutoscaler" => "autoscaling.agones.dev",
+        _ => "agones.dev",
+    };
     ApiResource {
         group: group.to_owned(),
         version: "v1".to_owned(),

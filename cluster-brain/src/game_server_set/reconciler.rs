@@ -318,6 +318,8 @@ fn reason_of(kind: ConditionKind) -> EventReason {
         ConditionKind::Placed => EventReason::NoRoom,
         ConditionKind::Progressing => EventReason::ServersFail,
         ConditionKind::OneDisruptionBudget => EventReason::SeveralDisruptionBudgets,
+        ConditionKind::AbleToScale => EventReason::FleetAutoscaler,
+        ConditionKind::WithinLimits => EventReason::ScalingLimited,
     }
 }
 
