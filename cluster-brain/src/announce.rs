@@ -10,6 +10,8 @@ pub(crate) enum Speaker {
     Fleet,
     /// About sets.
     GameServerSet,
+    /// About autoscalers.
+    FleetAutoscaler,
     /// About the placing of servers.
     Placement,
 }
@@ -19,6 +21,7 @@ impl Speaker {
         match self {
             Self::Fleet => "fleet-controller",
             Self::GameServerSet => "gameserverset-controller",
+            Self::FleetAutoscaler => "fleetautoscaler-controller",
             Self::Placement => "berth-brain",
         }
     }

@@ -17,6 +17,7 @@ use tokio::sync::Notify;
 use tracing::info;
 
 use crate::announce::Announcer;
+use crate::autoscaling::{Asker, AutoscalingMetrics};
 use crate::config::Settings;
 use crate::eviction::EvictionMetrics;
 use crate::fencing::FencingMetrics;
@@ -77,6 +78,8 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         placement: PlacementMetrics::register(&mut metrics),
         fencing: FencingMetrics::register(&mut metrics),
         eviction: EvictionMetrics::register(&mut metrics),
+        autoscaling: AutoscalingMetrics::register(&mut metrics),
+        asker: Arc::new(Asker::new()),
         lost_after: settings.session_lost_after,
         release: release.clone(),
     };

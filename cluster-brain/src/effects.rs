@@ -19,6 +19,10 @@ berth_runtime::effects! {
         DeleteSet = "delete_set",
         /// Write the status of a Fleet.
         ReportFleet = "report_fleet",
+        /// Give a Fleet the number that its autoscaler wants.
+        ScaleFleet = "scale_fleet",
+        /// Write the status of an autoscaler.
+        ReportAutoscaler = "report_autoscaler",
         /// Create a server, handed to its node.
         CreateServer = "create_server",
         /// Mark a server that its set does not need.

@@ -11,5 +11,6 @@ mod strain;
 
 pub(crate) use count::sum;
 pub(crate) use metrics::SetMetrics;
+pub(crate) use order::sort as sort_for_removal;
 pub(crate) use reconciler::SetReconciler;
 pub(crate) use strain::Strain;

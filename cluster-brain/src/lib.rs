@@ -6,6 +6,7 @@
 
 mod announce;
 mod app;
+mod autoscaling;
 mod config;
 mod effects;
 mod eviction;

@@ -10,8 +10,13 @@ use kube::api::Api;
 /// How long one question may take.
 const LIMIT: Duration = Duration::from_secs(15);
 /// The definitions we need, by name.
-const NEEDED: [&str; 4] =
-    ["fleets.agones.dev", "gameserversets.agones.dev", "gameservers.agones.dev", "gamenodes.berth.dev"];
+const NEEDED: [&str; 5] = [
+    "fleets.agones.dev",
+    "gameserversets.agones.dev",
+    "gameservers.agones.dev",
+    "fleetautoscalers.autoscaling.agones.dev",
+    "gamenodes.berth.dev",
+];
 /// The field that an agent finds its servers by.
 const SELECTABLE: &str = ".status.nodeName";
 

@@ -9,6 +9,7 @@ use kube::Client;
 use tracing::info;
 
 use crate::announce::Announcer;
+use crate::autoscaling::{Asker, AutoscalingMetrics, AutoscalingReconciler};
 use crate::config::BatchSettings;
 use crate::eviction::{BudgetReconciler, EvictionMetrics, Guard};
 use crate::fencing::{FenceKeeper, FencingMetrics};
@@ -36,6 +37,8 @@ pub(crate) struct Sessions {
     pub(crate) placement: PlacementMetrics,
     pub(crate) fencing: FencingMetrics,
     pub(crate) eviction: EvictionMetrics,
+    pub(crate) autoscaling: AutoscalingMetrics,
+    pub(crate) asker: Arc<Asker>,
     /// How long sessions of a silent node are kept.
     pub(crate) lost_after: Duration,
     /// Cancelled when the last leadership is over, so that the lease is given back after the last write.
@@ -116,6 +119,13 @@ impl Sessions {
             lost_after: self.lost_after,
         };
         let budgets = BudgetReconciler { guard };
+        let autoscaling = AutoscalingReconciler {
+            stores: Arc::clone(&self.stores),
+            writer: self.writer.clone(),
+            announcer: self.announcer.clone(),
+            metrics: self.autoscaling.clone(),
+            asker: Arc::clone(&self.asker),
+        };
         let token = group.token();
         group
             .spawn("fleets", after_lists(Arc::clone(&self.stores), token.clone(), fleets.run(token.clone())));
@@ -123,6 +133,10 @@ impl Sessions {
         group.spawn(
             "placement",
             after_lists(Arc::clone(&self.stores), token.clone(), placement.run(token.clone())),
+        );
+        group.spawn(
+            "autoscaling",
+            after_lists(Arc::clone(&self.stores), token.clone(), autoscaling.run(token.clone())),
         );
         group.spawn(
             "budgets",

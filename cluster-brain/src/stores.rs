@@ -5,6 +5,7 @@
 //! never sees fewer servers than there are. Nothing is listed again on a timer; what a watch cannot decode is skipped,
 //! warned of and counted.
 
+mod arrivals;
 mod cluster;
 mod lookup;
 mod metrics;
@@ -68,6 +69,8 @@ pub(crate) enum Wake {
     Set(Key),
     /// A set, because one of its servers did.
     SetSoon(Key),
+    /// An autoscaler.
+    Autoscaler(Key),
     /// A server.
     Server(Key),
     /// A namespace, because its disruption budget may be missing.
@@ -86,10 +89,11 @@ pub(crate) enum Kind {
     GameNode,
     Lease,
     DisruptionBudget,
+    FleetAutoscaler,
 }
 
 impl Kind {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Fleet,
         Self::GameServerSet,
         Self::GameServer,
@@ -97,10 +101,12 @@ impl Kind {
         Self::GameNode,
         Self::Lease,
         Self::DisruptionBudget,
+        Self::FleetAutoscaler,
     ];
 
     /// What is watched only while leading, so that a new leader starts from a list made after it was elected.
-    const LED: [Self; 4] = [Self::Fleet, Self::GameServerSet, Self::GameServer, Self::DisruptionBudget];
+    const LED: [Self; 5] =
+        [Self::Fleet, Self::GameServerSet, Self::GameServer, Self::DisruptionBudget, Self::FleetAutoscaler];
 
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
@@ -111,6 +117,7 @@ impl Kind {
             Self::GameNode => "GameNode",
             Self::Lease => "Lease",
             Self::DisruptionBudget => "PodDisruptionBudget",
+            Self::FleetAutoscaler => "FleetAutoscaler",
         }
     }
 }
@@ -122,6 +129,7 @@ pub(crate) struct Queues {
     pub(crate) sets: Queue<Key>,
     pub(crate) servers: Queue<Key>,
     pub(crate) namespaces: Queue<String>,
+    pub(crate) autoscalers: Queue<Key>,
 }
 
 /// The picture, shared by those who feed it and those who act on it.
@@ -143,6 +151,7 @@ impl Stores {
                 sets: Queue::new(),
                 servers: Queue::new(),
                 namespaces: Queue::new(),
+                autoscalers: Queue::new(),
             },
             listed: watch::Sender::new(BTreeSet::new()),
             metrics,
@@ -171,6 +180,7 @@ impl Stores {
                 Wake::SetSoon(key) => self.queues.sets.add_after(key, GATHER),
                 Wake::Server(key) => self.queues.servers.add(key),
                 Wake::Namespace(namespace) => self.queues.namespaces.add(namespace),
+                Wake::Autoscaler(key) => self.queues.autoscalers.add(key),
                 Wake::Waiting => {}
             }
         }
@@ -206,5 +216,6 @@ impl Stores {
         self.queues.sets.clear();
         self.queues.servers.clear();
         self.queues.namespaces.clear();
+        self.queues.autoscalers.clear();
     }
 }

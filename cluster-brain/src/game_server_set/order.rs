@@ -14,7 +14,7 @@ use berth_api::lifecycle::State;
 use crate::stores::Server;
 
 /// Sorts servers, first to go first. `tallies`: Ready and Allocated servers by node, over all Fleets.
-pub(super) fn sort(
+pub(crate) fn sort(
     servers: &mut [Arc<Server>],
     scheduling: Scheduling,
     priorities: &[Priority],

@@ -4,6 +4,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use berth_api::fleet::Fleet;
+use berth_api::fleet_autoscaler::FleetAutoscaler;
 use berth_api::game_node::GameNode;
 use berth_api::game_server::GameServer;
 use berth_api::game_server_set::GameServerSet;
@@ -40,12 +41,13 @@ pub(crate) fn watch_cluster(
     start(group, Api::namespaced(client.clone(), SYSTEM_NAMESPACE), stores, Leases { lease_changed });
 }
 
-/// Starts the watches of Fleets, sets, servers and disruption budgets, for the time of one leadership.
+/// Starts the watches of Fleets, sets, servers, disruption budgets and autoscalers, for the time of one leadership.
 pub(crate) fn watch_objects(group: &TaskGroup, client: &Client, stores: &Arc<Stores>) {
     start(group, Api::all(client.clone()), stores, Fleets);
     start(group, Api::all(client.clone()), stores, Sets);
     start(group, Api::all(client.clone()), stores, Servers);
     start(group, Api::all(client.clone()), stores, Budgets);
+    start(group, Api::all(client.clone()), stores, Autoscalers);
 }
 
 /// What a watch does to the picture.
@@ -232,6 +234,34 @@ impl Feed for Budgets {
     fn end(&self, world: &mut World, _: Instant) {
         for change in world.budgets.end_list() {
             world.note_budget(Some(change));
+        }
+    }
+}
+
+struct Autoscalers;
+
+impl Feed for Autoscalers {
+    type Object = FleetAutoscaler;
+    const KIND: Kind = Kind::FleetAutoscaler;
+
+    fn begin(&self, world: &mut World) {
+        world.autoscalers.begin_list();
+    }
+    fn apply(&self, world: &mut World, mut autoscaler: FleetAutoscaler, _: bool, _: Instant) {
+        autoscaler.metadata.managed_fields = None;
+        let change = world.autoscalers.seen(autoscaler);
+        world.note_autoscaler(change);
+    }
+    fn unread(&self, world: &mut World, object: &Undecodable) {
+        world.autoscalers.seen_unread(&key_of(object));
+    }
+    fn delete(&self, world: &mut World, key: &Key, uid: Option<&str>, _: Instant) {
+        let change = world.autoscalers.gone(key, uid);
+        world.note_autoscaler(change);
+    }
+    fn end(&self, world: &mut World, _: Instant) {
+        for change in world.autoscalers.end_list() {
+            world.note_autoscaler(Some(change));
         }
     }
 }
