@@ -20,6 +20,7 @@ mod command;
 mod control_plane;
 mod eventually;
 mod fingerprint;
+pub mod go;
 mod images;
 pub mod install;
 mod instance;

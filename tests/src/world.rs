@@ -1,4 +1,5 @@
-//! One cluster of two real nodes with Berth, shared by all stories of a test binary, which take turns on it.
+//! Two clusters on real nodes, shared by all stories of a test binary, which take turns on each: two nodes with Berth as
+//! plain processes, which a story can kill at will, and one node with Berth installed from its manifests, as it ships.
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -6,7 +7,7 @@ use std::process::Command;
 use std::sync::{LazyLock, Mutex};
 use std::time::Duration;
 
-use berth_dev::install::{Berth, BerthOptions, enable_namespace, game_image};
+use berth_dev::install::{Berth, BerthOptions, PodsOptions, enable_namespace, game_image, install_pods};
 use berth_dev::{Cluster, ClusterOptions, Image, program_folder};
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::api::{Api, DeleteParams, ListParams, ObjectMeta, PostParams};
@@ -39,7 +40,11 @@ pub struct World {
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().expect("threads for the stories"));
 static WORLD: LazyLock<World> =
     LazyLock::new(|| RUNTIME.block_on(World::make()).expect("a cluster with Berth"));
+static SHIPPED: LazyLock<Cluster> =
+    LazyLock::new(|| RUNTIME.block_on(ship()).expect("a cluster with Berth as it ships"));
+/// Guard whose turn it is on each of the two.
 static TURN: Mutex<()> = Mutex::new(());
+static SHIPPED_TURN: Mutex<()> = Mutex::new(());
 
 /// Tells one story. Stories take turns: each may break what it likes, if it mends it.
 ///
@@ -48,22 +53,48 @@ static TURN: Mutex<()> = Mutex::new(());
 pub fn story<Told: Future<Output = anyhow::Result<()>>>(tell: impl FnOnce(&'static World) -> Told) {
     let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let world = &*WORLD;
-    if let Err(error) = RUNTIME.block_on(tell(world)) {
-        panic!("{error:?}\nlogs: {}", world.cluster.instance().folder().display());
+    run(&world.cluster, tell(world));
+}
+
+/// Tells one story of Berth as it ships, on one node.
+///
+/// # Panics
+/// As [`story`].
+pub fn shipped_story<Told: Future<Output = anyhow::Result<()>>>(tell: impl FnOnce(&'static Cluster) -> Told) {
+    let _turn = SHIPPED_TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let cluster = &*SHIPPED;
+    run(cluster, tell(cluster));
+}
+
+fn run(cluster: &Cluster, told: impl Future<Output = anyhow::Result<()>>) {
+    if let Err(error) = RUNTIME.block_on(told) {
+        panic!("{error:?}\nlogs: {}", cluster.instance().folder().display());
     }
+}
+
+async fn ship() -> anyhow::Result<Cluster> {
+    let cluster = Cluster::start(ClusterOptions { nodes: 1, ..ClusterOptions::default() }).await?;
+    import_images(&cluster).await?;
+    install_pods(&cluster, &PodsOptions::default()).await?;
+    Ok(cluster)
+}
+
+async fn import_images(cluster: &Cluster) -> anyhow::Result<()> {
+    let images = tokio::task::spawn_blocking(|| {
+        let busybox = Image::of_program(&PathBuf::from("/bin/busybox"), BUSYBOX)?;
+        Ok::<_, berth_dev::ImageError>([game_image(&program_folder())?, busybox])
+    })
+    .await??;
+    for image in &images {
+        cluster.import(image).await?;
+    }
+    Ok(())
 }
 
 impl World {
     async fn make() -> anyhow::Result<Self> {
         let cluster = Cluster::start(ClusterOptions::default()).await?;
-        let images = tokio::task::spawn_blocking(|| {
-            let busybox = Image::of_program(&PathBuf::from("/bin/busybox"), BUSYBOX)?;
-            Ok::<_, berth_dev::ImageError>([game_image(&program_folder())?, busybox])
-        })
-        .await??;
-        for image in &images {
-            cluster.import(image).await?;
-        }
+        import_images(&cluster).await?;
         let voice = format!("voice={}-{}", VOICE_PORTS.start(), VOICE_PORTS.end());
         let ranges = ["--port-range=default=7000-8000".to_owned(), format!("--port-range={voice}")];
         let options = BerthOptions { agent_flags: ranges.to_vec(), ..BerthOptions::default() };
@@ -81,15 +112,38 @@ impl World {
     /// # Errors
     /// The API server refuses it.
     pub async fn stage(&'static self, story: &str) -> anyhow::Result<Stage> {
+        Stage::build(&self.cluster, story).await
+    }
+}
+
+/// A namespace in which one story happens.
+pub struct Stage {
+    /// Where.
+    pub cluster: &'static Cluster,
+    /// Its name.
+    pub namespace: String,
+}
+
+impl Stage {
+    /// A namespace of this story's own.
+    ///
+    /// # Errors
+    /// The API server refuses it.
+    pub async fn build(cluster: &'static Cluster, story: &str) -> anyhow::Result<Self> {
         let suffix = Alphanumeric.sample_string(&mut rand::rng(), 5).to_lowercase();
         let name = format!("{story}-{suffix}");
         let namespace = Namespace {
             metadata: ObjectMeta { name: Some(name.clone()), ..ObjectMeta::default() },
             ..Namespace::default()
         };
-        Api::all(self.client()).create(&PostParams::default(), &namespace).await?;
-        enable_namespace(&self.client(), &name).await?;
-        Ok(Stage { world: self, namespace: name })
+        Api::all(cluster.client()).create(&PostParams::default(), &namespace).await?;
+        enable_namespace(&cluster.client(), &name).await?;
+        Ok(Self { cluster, namespace: name })
+    }
+
+    /// The API as an administrator.
+    pub fn client(&self) -> kube::Client {
+        self.cluster.client()
     }
 
     /// Runs kubectl and gives back what it printed.
@@ -108,30 +162,20 @@ impl World {
         );
         Ok(said)
     }
-}
 
-/// A namespace in which one story happens.
-pub struct Stage {
-    /// Where.
-    pub world: &'static World,
-    /// Its name.
-    pub namespace: String,
-}
-
-impl Stage {
     /// GameServers of the story.
     pub fn game_servers(&self) -> Api<GameServer> {
-        Api::namespaced(self.world.client(), &self.namespace)
+        Api::namespaced(self.client(), &self.namespace)
     }
 
     /// Fleets of the story.
     pub fn fleets(&self) -> Api<Fleet> {
-        Api::namespaced(self.world.client(), &self.namespace)
+        Api::namespaced(self.client(), &self.namespace)
     }
 
     /// Pods of the story.
     pub fn pods(&self) -> Api<Pod> {
-        Api::namespaced(self.world.client(), &self.namespace)
+        Api::namespaced(self.client(), &self.namespace)
     }
 
     /// Every GameServer of the story.

@@ -49,7 +49,7 @@ async fn settle(stage: &Stage, wanted: i32) -> anyhow::Result<()> {
 async fn columns(stage: &Stage) -> anyhow::Result<()> {
     let namespace = &stage.namespace;
     let table = async |kind: &str| -> anyhow::Result<Vec<Vec<String>>> {
-        let text = stage.world.kubectl(&["get", kind, "--namespace", namespace]).await?;
+        let text = stage.kubectl(&["get", kind, "--namespace", namespace]).await?;
         // Columns are separated by at least two blanks: a header may hold one ("PORTS FREE").
         let cells = |line: &str| {
             line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).map(str::to_owned).collect()
@@ -66,7 +66,7 @@ async fn columns(stage: &Stage) -> anyhow::Result<()> {
     assert_eq!(servers[0], ["NAME", "STATE", "ADDRESS", "PORT", "NODE", "AGE"]);
     assert_eq!(servers.len(), 6, "{servers:?}");
     for row in &servers[1..] {
-        let node = stage.world.cluster.nodes().iter().find(|node| node.name() == row[4]);
+        let node = stage.cluster.nodes().iter().find(|node| node.name() == row[4]);
         let node = node.ok_or_else(|| anyhow::anyhow!("{row:?} is on no node of ours"))?;
         assert_eq!([&row[1], &row[2]], ["Ready", &node.address().to_string()]);
         assert!((7000..=8000).contains(&row[3].parse::<u16>()?), "{row:?}");
@@ -78,8 +78,7 @@ async fn columns(stage: &Stage) -> anyhow::Result<()> {
     })
     .await?;
 
-    let explained =
-        stage.world.kubectl(&["explain", "fleet.spec.template.spec.template.spec.containers"]).await?;
+    let explained = stage.kubectl(&["explain", "fleet.spec.template.spec.template.spec.containers"]).await?;
     for field in ["image", "livenessProbe", "resources"] {
         assert!(explained.contains(field), "{field} is not in:\n{explained}");
     }
@@ -100,7 +99,7 @@ fn nodes_show(table: &[Vec<String>], servers: i32) -> bool {
 }
 
 async fn every_port_is_free(stage: &Stage) -> anyhow::Result<()> {
-    let nodes = Api::<GameNode>::all(stage.world.client());
+    let nodes = Api::<GameNode>::all(stage.client());
     eventually(STEP, "every port to be free", async || {
         let listed = nodes.list(&ListParams::default()).await.map_err(|error| error.to_string())?;
         let taken: i64 = listed

@@ -64,7 +64,7 @@ async fn succeeds(stage: &Stage, command: &str) -> anyhow::Result<bool> {
     let script = format!("if {command}; then echo yes; else echo no; fi");
     let exec = ["--namespace", &stage.namespace, "exec", "here", "--container", "shell", "--"];
     let words = [&exec[..], &["/busybox", "sh", "-c", &script]].concat();
-    match stage.world.kubectl(&words).await?.trim() {
+    match stage.kubectl(&words).await?.trim() {
         "yes" => Ok(true),
         "no" => Ok(false),
         other => anyhow::bail!("the shell said {other:?}"),

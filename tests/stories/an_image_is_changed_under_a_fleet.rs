@@ -109,7 +109,7 @@ async fn every_step_is_allowed(
 
 /// Twenty Ready servers of one set, each with one pod of this image, and nothing else.
 async fn settle(stage: &Stage, image: &str) -> anyhow::Result<()> {
-    let sets = Api::<GameServerSet>::namespaced(stage.world.client(), &stage.namespace);
+    let sets = Api::<GameServerSet>::namespaced(stage.client(), &stage.namespace);
     eventually(STEP, format!("{SERVERS} Ready servers of {image}"), async || {
         let failed = |error: kube::Error| error.to_string();
         let status = stage.fleets().get("lobby").await.map_err(failed)?.status.unwrap_or_default();

@@ -6,8 +6,8 @@ use berth_api::game_server::GameServer;
 use berth_api::lifecycle::State;
 use berth_dev::{eventually, python, source_folder};
 use berth_stories::game::{game_server, pod};
-use berth_stories::node_client::NodeClient;
 use berth_stories::resources::{apply_strictly, resource};
+use berth_stories::sdk_client::{Language, SdkClient};
 use berth_stories::world::{IDLE, STEP, Stage, story};
 use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::api::{Api, ListParams};
@@ -27,7 +27,7 @@ async fn idle(stage: &Stage, name: &str) -> anyhow::Result<Pod> {
         "lists": { "maps": { "capacity": 10, "values": ["one", "two"] } },
         "template": pod(&idle, &json!([])),
     });
-    let client = stage.world.client();
+    let client = stage.client();
     let api = Api::namespaced_with(client, &stage.namespace, &resource("GameServer", "gameservers"));
     apply_strictly(&api, &game_server(name, &spec)).await?;
     stage.until_state(name, State::Scheduled).await?;
@@ -37,7 +37,7 @@ async fn idle(stage: &Stage, name: &str) -> anyhow::Result<Pod> {
 /// Runs a program in a pod's network namespace to its end, and gives back what it printed.
 async fn inside(stage: &Stage, pod: &Pod, program: &[&str]) -> anyhow::Result<String> {
     let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).context("a pod on a node")?;
-    let nodes = stage.world.cluster.nodes();
+    let nodes = stage.cluster.nodes();
     let node = nodes.iter().find(|one| one.name() == node).context("one of our nodes")?;
     let address = pod.status.as_ref().and_then(|status| status.pod_ip.as_deref()).context("an address")?;
     // Namespaces that CNI made are files here; the one with the pod's address is the pod's.
@@ -51,7 +51,7 @@ async fn inside(stage: &Stage, pod: &Pod, program: &[&str]) -> anyhow::Result<St
 
 /// The Events of a server, until these are among them.
 async fn until_told(stage: &Stage, name: &str, reasons: &[&str]) -> anyhow::Result<()> {
-    let events: Api<Event> = Api::namespaced(stage.world.client(), &stage.namespace);
+    let events: Api<Event> = Api::namespaced(stage.client(), &stage.namespace);
     let selected = ListParams::default().fields(&format!("involvedObject.name={name}"));
     eventually(STEP, format!("Events of {name}: {reasons:?}"), async || {
         let list = events.list(&selected).await.map_err(|error| error.to_string())?;
@@ -80,7 +80,7 @@ fn node_js_over_grpc() {
         let stage = world.stage("life-node").await?;
         let pod = idle(&stage, "lobby").await?;
         // Installs the packages, and shows that a client that is there before is no trouble.
-        let other = NodeClient::start(&stage, &pod).await?;
+        let other = SdkClient::start(&stage, &pod, Language::NodeJs).await?;
         let watched = stage.game_servers();
         let script = source_folder().join("tests/clients/node/life.js").display().to_string();
         let told = inside(&stage, &pod, &["node", &script]).await?;

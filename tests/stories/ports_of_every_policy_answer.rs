@@ -105,7 +105,7 @@ async fn each_answers(server: &GameServer) -> anyhow::Result<()> {
 async fn a_development_server_is_where_its_author_says(
     stage: &berth_stories::world::Stage,
 ) -> anyhow::Result<()> {
-    let client = stage.world.client();
+    let client = stage.client();
     let api = Api::namespaced_with(client, &stage.namespace, &resource("GameServer", "gameservers"));
     let port =
         json!({ "name": "default", "portPolicy": "Static", "hostPort": STATIC, "containerPort": 7654 });

@@ -6,16 +6,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::Context;
 use berth_api::game_server::GameServer;
 use berth_api::lifecycle::State;
-use berth_dev::install::{PodsOptions, enable_namespace, game_image, install_pods};
-use berth_dev::{Cluster, ClusterOptions, eventually, program_folder, source_folder};
+use berth_dev::install::enable_namespace;
+use berth_dev::{Cluster, eventually, source_folder};
 use berth_stories::admin::{documented, families, fetch};
 use berth_stories::confinement::{Program, SETS, read};
 use berth_stories::game::{address_of, ask, game_container, game_server, pod, spec};
 use berth_stories::resources::{apply_strictly, resource};
-use berth_stories::world::STEP;
+use berth_stories::world::{STEP, shipped_story};
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Api, ListParams, PostParams};
+use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use serde_json::json;
 
 /// `CAP_NET_BIND_SERVICE`, `CAP_SYS_PTRACE` and `CAP_SYS_ADMIN`: to try low ports, and to enter a pod's network.
@@ -23,19 +23,16 @@ const AGENT_CAPABILITIES: u64 = 1 << 10 | 1 << 19 | 1 << 21;
 /// Port of every admin endpoint, by the manifests.
 const ADMIN_PORT: u16 = 9480;
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_shipped_pods_have_the_least_privileges_and_do_their_work() -> anyhow::Result<()> {
-    let cluster = Cluster::start(ClusterOptions { nodes: 1, ..ClusterOptions::default() }).await?;
-    let game = tokio::task::spawn_blocking(|| game_image(&program_folder())).await??;
-    cluster.import(&game).await?;
-    install_pods(&cluster, &PodsOptions::default()).await?;
-
-    let node = cluster.node(0);
-    sdk_has_nothing(&read(node, "/berth-sdk").await?);
-    agent_has_what_it_needs(&read(node, "/berth-agent").await?);
-    brain_has_a_token_and_nothing_else(&read(node, "/berth-brain").await?);
-    games_run_where_they_are_let_in(&cluster).await?;
-    the_endpoints_say_what_is_documented(&cluster).await
+#[test]
+fn the_shipped_pods_have_the_least_privileges_and_do_their_work() {
+    shipped_story(|cluster| async move {
+        let node = cluster.node(0);
+        sdk_has_nothing(&read(node, "/berth-sdk").await?);
+        agent_has_what_it_needs(&read(node, "/berth-agent").await?);
+        brain_has_a_token_and_nothing_else(&read(node, "/berth-brain").await?);
+        games_run_where_they_are_let_in(cluster).await?;
+        the_endpoints_say_what_is_documented(cluster).await
+    });
 }
 
 fn sdk_has_nothing(sdk: &Program) {
@@ -118,6 +115,12 @@ async fn games_run_where_they_are_let_in(cluster: &Cluster) -> anyhow::Result<()
         let answer = ask(address_of(&ready).context("an address")?, "ahoy").await?;
         assert!(answer.contains("ahoy"), "{answer}");
     }
+    servers.delete_collection(&DeleteParams::default(), &ListParams::default()).await?;
+    eventually(STEP, "the games to be gone", async || {
+        let left = servers.list(&ListParams::default()).await.map_err(|error| error.to_string())?.items;
+        if left.is_empty() { Ok(()) } else { Err(format!("{} are left", left.len())) }
+    })
+    .await?;
     Ok(())
 }
 
