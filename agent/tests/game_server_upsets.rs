@@ -11,6 +11,7 @@ mod world;
 use std::net::{IpAddr, Ipv4Addr};
 
 use berth_agent::host::Exit;
+use berth_api::game_node::GameNode;
 use berth_api::game_server::{GameServer, GameServerStatus};
 use berth_api::lifecycle::State;
 use berth_api::link::{Change, Pulse, ServerUid, ToAgent};
@@ -541,5 +542,25 @@ async fn a_place_that_was_wiped_while_no_agent_ran_is_restored() {
         }
     });
     ending.await.expect("in time");
+    agent.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_game_node_that_somebody_deletes_is_written_again_though_nothing_changes() {
+    let world = World::new().await;
+    let agent = world.start().await;
+    let nodes: Api<GameNode> = Api::all(world.client.clone());
+    let seen = async || {
+        let node = nodes.get_opt(&world.node).await.map_err(|error| error.to_string())?;
+        let node = node.filter(|node| node.status.is_some()).ok_or_else(|| "none".to_owned())?;
+        Ok::<_, String>(node.uid())
+    };
+    let before = eventually(LIMIT, "a GameNode", &seen).await.expect("in time");
+    nodes.delete(&world.node, &DeleteParams::default()).await.expect("deleted");
+    let again = eventually(LIMIT, "another GameNode", async || {
+        let uid = seen().await?;
+        if uid == before { Err("the old one".to_owned()) } else { Ok(()) }
+    });
+    again.await.expect("in time");
     agent.stop().await;
 }

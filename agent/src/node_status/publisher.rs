@@ -1,4 +1,5 @@
 //! The task that draws the picture whenever something changed, and writes it at most once a second; a new phase at once.
+//! A GameNode that somebody deletes is written anew.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -10,9 +11,11 @@ use berth_runtime::backoff::Backoff;
 use berth_runtime::clock::{Clock, Instant};
 use berth_runtime::error::chain;
 use berth_runtime::kill_point::around;
-use berth_runtime::kube_client::{CallError, Class, within};
+use berth_runtime::kube_client::{CallError, Class, watch as watch_objects, within};
+use futures::StreamExt as _;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{Patch, PatchParams, PostParams};
+use kube::runtime::watcher::{self, Config, Event};
 use kube::{Api, Client};
 use serde_json::json;
 use tokio::sync::watch;
@@ -40,6 +43,8 @@ pub struct Publisher {
     clock: Clock,
     limit: Duration,
     written: Option<GameNodeStatus>,
+    /// The list of GameNodes that goes on has shown ours.
+    is_listed: bool,
     next_write: Instant,
     backoff: Backoff,
 }
@@ -66,6 +71,7 @@ impl Publisher {
             clock,
             limit,
             written: None,
+            is_listed: false,
             backoff: Backoff::new(WAITS.0, WAITS.1),
         };
         (publisher, seen)
@@ -77,6 +83,8 @@ impl Publisher {
     /// None.
     pub async fn run(mut self, stop: CancellationToken) -> Result<(), Infallible> {
         let mut lines = self.sources.board.lines();
+        let ours = Config::default().fields(&format!("metadata.name={}", self.identity.node));
+        let mut events = std::pin::pin!(watch_objects(self.game_nodes.clone(), ours));
         loop {
             let wake = self.turn().await;
             let sources = &mut self.sources;
@@ -86,6 +94,10 @@ impl Publisher {
                 biased;
                 () = stop.cancelled() => return Ok(()),
                 _ = self.authority.held(), if !is_held => {}
+                event = events.next() => match event {
+                    Some(event) => self.note_object(event),
+                    None => stop.cancelled().await,
+                },
                 changed = lines.changed() => ended(changed.is_err(), &stop).await,
                 changed = sources.node.changed() => ended(changed.is_err(), &stop).await,
                 changed = sources.ports.changed() => ended(changed.is_err(), &stop).await,
@@ -93,6 +105,20 @@ impl Publisher {
                 changed = sources.games.changed() => ended(changed.is_err(), &stop).await,
                 changed = sources.adopted.changed() => ended(changed.is_err(), &stop).await,
                 () = tokio::time::sleep_until(wake.unwrap_or_else(far)), if wake.is_some() => {}
+            }
+        }
+    }
+
+    fn note_object(&mut self, event: Result<Event<GameNode>, watcher::Error>) {
+        match event {
+            Ok(Event::Init) => self.is_listed = false,
+            Ok(Event::InitApply(_)) => self.is_listed = true,
+            Ok(Event::InitDone) if self.is_listed => {}
+            // Who reads it would not know of us until something changes.
+            Ok(Event::InitDone | Event::Delete(_)) => self.written = None,
+            Ok(Event::Apply(_)) => {}
+            Err(error) => {
+                warn!(node = %self.identity.node, error = %chain(&error), "could not watch the GameNode")
             }
         }
     }
