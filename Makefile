@@ -19,6 +19,7 @@ BENCH_PROFILE ?= release
 # How long `make chaos` and `make soak` go on.
 SECONDS ?= 60
 SOAK_SECONDS ?= 3600
+SOAK_KILLS ?= 1000
 
 .PHONY: help run down status images test check chaos soak bench format generate clean
 
@@ -50,12 +51,17 @@ test: check ## every check and every test, on real components
 	@$(CARGO) build --quiet --workspace --bins
 	@$(CARGO) test --workspace --no-fail-fast; result=$$?; $(DEV) sweep; exit $$result
 
-chaos: ## kill programs at random under churn for SECONDS, with the choices of SEED; what must hold is checked
+chaos: ## kill programs at random under churn for SECONDS, with the choices of SEED, and KILLS times at least; what must hold is checked
 	@$(CARGO) build --quiet --workspace --bins
-	@BERTH_CHAOS_SECONDS=$(SECONDS) BERTH_CHAOS_SEED=$(SEED) $(CARGO) test --package berth-stories --test chaos -- --nocapture
+	@BERTH_CHAOS_SECONDS=$(SECONDS) BERTH_CHAOS_KILLS=$(KILLS) BERTH_CHAOS_SEED=$(SEED) \
+		$(CARGO) test --package berth-stories --test chaos -- --nocapture
 
-soak: ## the same for long
-	@$(MAKE) --no-print-directory chaos SECONDS=$(SOAK_SECONDS)
+soak: ## each program dies before and after each of its effects; then the same as chaos for long, and 1,000 kills at least
+	@$(CARGO) build --quiet --workspace --bins
+	@BERTH_KILL_POINTS=all $(CARGO) test --package berth-stories --test kill_points -- --nocapture
+	@$(MAKE) --no-print-directory chaos SECONDS=$(SOAK_SECONDS) KILLS=$(SOAK_KILLS)
+	@BERTH_AGENT_KILLS=100 BERTH_SHARED_SERVERS=200 BERTH_SHARED_SECONDS=600 BERTH_PARTITION_SECONDS=360 BERTH_STARTS=1000 \
+		$(CARGO) test --package berth-stories --test stories -- --nocapture the_agent_dies a_fleet_shares a_node_is_cut_off a_game_in_a_hurry
 
 bench: ## what Berth costs, as one table; BENCH="--json --servers 2000" and the like
 	@$(CARGO) build --quiet --profile $(BENCH_PROFILE) --workspace --bins

@@ -1,10 +1,15 @@
 //! Death at any instant: programs are killed at random under churn, and what the API server then holds is checked.
 //!
-//! `BERTH_CHAOS_SECONDS` says for how long, `BERTH_CHAOS_SEED` repeats a run's choices; the seed is printed. What cannot
-//! be repeated is when the kernel runs whom, so a seed finds the same neighbourhood and not the same instant.
+//! `BERTH_CHAOS_SECONDS` says for how long at least, `BERTH_CHAOS_KILLS` how many kills there are to be at least,
+//! `BERTH_CHAOS_SEED` repeats a run's choices; the seed is printed. What cannot be repeated is when the kernel runs whom,
+//! so a seed finds the same neighbourhood and not the same instant.
 
 #[path = "chaos/churn.rs"]
 mod churn;
+#[path = "chaos/logs.rs"]
+mod logs;
+#[path = "chaos/session.rs"]
+mod session;
 #[path = "chaos/truth.rs"]
 mod truth;
 #[path = "chaos/witness.rs"]
@@ -38,6 +43,7 @@ async fn whatever_dies_no_server_is_lost_and_nothing_is_done_twice() {
 
 async fn tell() -> anyhow::Result<()> {
     let seconds = setting("BERTH_CHAOS_SECONDS")?.unwrap_or(SECONDS);
+    let kills = usize::try_from(setting("BERTH_CHAOS_KILLS")?.unwrap_or_default())?;
     let seed = setting("BERTH_CHAOS_SEED")?.unwrap_or_else(rand::random);
     println!("chaos for {seconds} s; seed {seed}");
     let harbour = Harbour::build(NODES, &["--port-range", PORTS]).await?;
@@ -47,22 +53,18 @@ async fn tell() -> anyhow::Result<()> {
     let outcome = tokio::select! {
         biased;
         broken = witness.look_on() => Err(broken),
-        done = churn.go_on(Duration::from_secs(seconds)) => done,
+        done = churn.go_on(Duration::from_secs(seconds), kills) => done,
     };
     let outcome = match outcome {
         Ok(()) => {
             println!("{}", churn.summary());
             churn.come_to_rest().await?;
-            truth::check(&harbour, &churn, &witness).await
+            truth::check(&harbour, &churn.expected()?, &witness).await
         }
         failed => failed,
     };
     outcome.map_err(|error| {
-        let folder = harbour.cluster.instance().folder();
-        // What remains is gone with the harbour, so the story is kept.
-        let kept = std::env::temp_dir().join(format!("berth-chaos-{seed}"));
-        let copied = std::process::Command::new("cp").arg("-r").arg(folder.join("logs")).arg(&kept).status();
-        let kept = copied.is_ok_and(|status| status.success()).then_some(kept);
+        let kept = logs::keep(&harbour, &format!("berth-chaos-{seed}"));
         error.context(format!(
             "seed {seed}, after {}\nlogs: {kept:?}\n{}",
             churn.summary(),

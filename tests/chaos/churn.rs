@@ -15,10 +15,13 @@ use rand::{Rng as _, SeedableRng as _};
 use serde_json::json;
 use tokio::time::{Instant, sleep, timeout};
 
+use super::session::{Session, allocate, settled};
+use super::truth::Expected;
+
 /// The Fleet of the story.
-pub(crate) const FLEET: &str = "lobby";
+const FLEET: &str = "lobby";
 /// Servers that nobody touches.
-pub(crate) const LONE: usize = 4;
+const LONE: usize = 4;
 /// What every game does.
 const SCRIPT: [&str; 3] = ["--ready-after=200ms", "--health=2s", "--chatter=2s"];
 /// Between two acts, in milliseconds.
@@ -28,7 +31,7 @@ const DEATH: std::ops::Range<u64> = 1..2500;
 /// How large the Fleet is at any time.
 const SIZES: std::ops::Range<i32> = 8..25;
 /// How large it is in the end.
-pub(crate) const LAST_SIZE: i32 = 16;
+const LAST_SIZE: i32 = 16;
 /// Sessions at most, so that there is always room for other servers.
 const SESSIONS: usize = 8;
 /// Acts that a failure is told with.
@@ -57,14 +60,6 @@ const ACTS: [(Act, u32); 7] = [
     (Act::Delete, 2),
 ];
 
-/// A player's session: its server is to live until the churn ends it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Session {
-    pub(crate) name: String,
-    pub(crate) uid: String,
-    pub(crate) pod_uid: String,
-}
-
 /// Everything that is done.
 pub(crate) struct Churn<'a> {
     harbour: &'a Harbour,
@@ -72,8 +67,8 @@ pub(crate) struct Churn<'a> {
     began: Instant,
     /// Programs that are dead, and when they come back.
     dead: Vec<(Instant, &'a Daemon)>,
-    pub(crate) sessions: BTreeSet<Session>,
-    pub(crate) lone: Vec<GameServer>,
+    sessions: BTreeSet<Session>,
+    lone: Vec<GameServer>,
     done: BTreeMap<Act, usize>,
     acts: Vec<String>,
 }
@@ -99,10 +94,10 @@ impl<'a> Churn<'a> {
         })
     }
 
-    /// Goes on for so long.
-    pub(crate) async fn go_on(&mut self, length: Duration) -> anyhow::Result<()> {
+    /// Goes on for so long, and until so many have been killed.
+    pub(crate) async fn go_on(&mut self, length: Duration, kills: usize) -> anyhow::Result<()> {
         let end = Instant::now() + length;
-        while Instant::now() < end {
+        while Instant::now() < end || self.done.get(&Act::Kill).copied().unwrap_or_default() < kills {
             self.raise_the_dead(Instant::now())?;
             let act = ACTS.choose_weighted(&mut self.random, |(_, weight)| *weight)?.0;
             if self.perform(act).await? {
@@ -118,6 +113,12 @@ impl<'a> Churn<'a> {
         let late = self.dead.iter().map(|(at, _)| *at).max().unwrap_or_else(Instant::now);
         self.raise_the_dead(late)?;
         Ok(self.harbour.scale(FLEET, LAST_SIZE).await?)
+    }
+
+    /// What must be there once all is at rest.
+    pub(crate) fn expected(&self) -> anyhow::Result<Expected<'_>> {
+        let servers = LONE + usize::try_from(LAST_SIZE)?.max(self.sessions.len());
+        Ok(Expected { servers, sessions: &self.sessions, lone: &self.lone })
     }
 
     pub(crate) fn summary(&self) -> String {
@@ -208,25 +209,13 @@ impl<'a> Churn<'a> {
         Ok(true)
     }
 
-    /// As a matchmaker does: the state, under the resource version that was read.
     async fn allocate(&mut self) -> anyhow::Result<bool> {
         if self.sessions.len() >= SESSIONS {
             return Ok(false);
         }
         let Some(server) = self.choose(|state| state == State::Ready).await? else { return Ok(false) };
-        let name = server.name_any();
-        let Ok(pod) = self.harbour.pods().get(&name).await else { return Ok(false) };
-        let patch = Patch::Merge(json!({
-            "metadata": { "resourceVersion": server.resource_version(), "labels": { "match": name } },
-            "status": { "state": "Allocated" },
-        }));
-        let taken = self.harbour.servers().patch(&name, &PatchParams::default(), &patch).await;
-        if !settled(taken.map(drop))? {
-            return Ok(false);
-        }
-        self.note(format!("allocate {name}"));
-        let session =
-            Session { uid: server.uid().unwrap_or_default(), pod_uid: pod.uid().unwrap_or_default(), name };
+        let Some(session) = allocate(self.harbour, &server).await? else { return Ok(false) };
+        self.note(format!("allocate {}", session.name));
         self.sessions.insert(session);
         Ok(true)
     }
@@ -251,15 +240,6 @@ impl<'a> Churn<'a> {
         let patch =
             Patch::Merge(json!({ "metadata": { "annotations": { "simulated.kubelet/order": order } } }));
         settled(self.harbour.pods().patch(name, &PatchParams::default(), &patch).await.map(drop))
-    }
-}
-
-/// Whether the write was taken. That the object has changed or gone is no failure.
-fn settled(answer: kube::Result<()>) -> anyhow::Result<bool> {
-    match answer {
-        Ok(()) => Ok(true),
-        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(false),
-        Err(error) => Err(error.into()),
     }
 }
 

@@ -6,6 +6,7 @@ use std::fs;
 use berth_api::game_node::GameNode;
 use berth_api::game_server::GameServer;
 use berth_api::lifecycle::State;
+use berth_api::names::POD_UID_ANNOTATION;
 use berth_dev::{Write, eventually};
 use berth_stories::harbour::Harbour;
 use berth_stories::world::STEP;
@@ -13,25 +14,42 @@ use kube::ResourceExt;
 use kube::api::{Api, ListParams};
 use serde_json::Value;
 
-use super::churn::{Churn, LAST_SIZE, LONE};
+use super::session::Session;
 use super::witness::{CHATTER, Witness};
 
+/// A reason for which kubelet refuses a pod only when a story orders it.
+pub(crate) const ORDERED: &str = "UnexpectedAdmissionError";
+
+/// What must be there.
+pub(crate) struct Expected<'a> {
+    /// Servers in all.
+    pub(crate) servers: usize,
+    /// Those of them that somebody plays on.
+    pub(crate) sessions: &'a BTreeSet<Session>,
+    /// Those that nobody has touched since they became Ready.
+    pub(crate) lone: &'a [GameServer],
+}
+
 /// Checks everything.
-pub(crate) async fn check(harbour: &Harbour, churn: &Churn<'_>, witness: &Witness) -> anyhow::Result<()> {
-    let servers = until_whole(harbour, churn).await?;
-    no_session_was_ended(&servers, churn)?;
-    no_lone_server_was_lost(&servers, churn)?;
+pub(crate) async fn check(
+    harbour: &Harbour,
+    expected: &Expected<'_>,
+    witness: &Witness,
+) -> anyhow::Result<()> {
+    let servers = until_whole(harbour, expected.servers).await?;
+    no_session_was_ended(&servers, expected)?;
+    no_lone_server_was_lost(&servers, expected)?;
     every_server_has_its_pod_and_its_ports(harbour, &servers).await?;
     no_port_is_leaked(harbour, &servers).await?;
-    what_was_answered_is_applied(harbour, &servers).await?;
-    no_pod_was_made_twice(harbour)?;
+    let diaries = Diaries::read(harbour)?;
+    what_was_answered_is_applied(harbour, &servers, &diaries).await?;
+    no_pod_was_made_twice(harbour, &diaries)?;
     anyhow::ensure!(!witness.heard.is_empty(), "the witness heard no game");
     Ok(())
 }
 
 /// The Fleet has its size, the sessions go on, and everybody else is Ready.
-async fn until_whole(harbour: &Harbour, churn: &Churn<'_>) -> anyhow::Result<Vec<GameServer>> {
-    let count = LONE + usize::try_from(LAST_SIZE)?.max(churn.sessions.len());
+async fn until_whole(harbour: &Harbour, count: usize) -> anyhow::Result<Vec<GameServer>> {
     let whole = eventually(STEP, format!("{count} servers at rest"), async || {
         let servers = harbour.all_servers().await.map_err(|error| error.to_string())?;
         let other = servers.iter().find(|server| {
@@ -50,18 +68,20 @@ async fn until_whole(harbour: &Harbour, churn: &Churn<'_>) -> anyhow::Result<Vec
     Ok(whole.await?)
 }
 
-fn no_session_was_ended(servers: &[GameServer], churn: &Churn<'_>) -> anyhow::Result<()> {
-    for session in &churn.sessions {
+fn no_session_was_ended(servers: &[GameServer], expected: &Expected<'_>) -> anyhow::Result<()> {
+    for session in expected.sessions {
         let found = servers.iter().find(|server| server.uid().as_deref() == Some(&session.uid));
         anyhow::ensure!(found.is_some(), "the session on {} is gone", session.name);
         let state = found.and_then(GameServer::state);
         anyhow::ensure!(state == Some(State::Allocated), "the session on {} is {state:?}", session.name);
+        let pod = found.and_then(|server| server.annotation(POD_UID_ANNOTATION));
+        anyhow::ensure!(pod == Some(&session.pod_uid), "the session on {} is on another pod", session.name);
     }
     Ok(())
 }
 
-fn no_lone_server_was_lost(servers: &[GameServer], churn: &Churn<'_>) -> anyhow::Result<()> {
-    for lone in &churn.lone {
+fn no_lone_server_was_lost(servers: &[GameServer], expected: &Expected<'_>) -> anyhow::Result<()> {
+    for lone in expected.lone {
         let is_there = servers.iter().any(|server| server.uid() == lone.uid());
         anyhow::ensure!(is_there, "{} is lost, and nobody had touched it", lone.name_any());
     }
@@ -123,25 +143,49 @@ async fn no_port_is_leaked(harbour: &Harbour, servers: &[GameServer]) -> anyhow:
     Ok(())
 }
 
-/// The last change that each game was answered is on its server; what comes after it is on its way.
-async fn what_was_answered_is_applied(harbour: &Harbour, servers: &[GameServer]) -> anyhow::Result<()> {
-    let mut answered: BTreeMap<String, u64> = BTreeMap::new();
-    for node in harbour.cluster.nodes() {
-        for line in fs::read_to_string(node.machine_path("/var/log/pods.jsonl"))?.lines() {
-            let entry: Value = serde_json::from_str(line)?;
-            let pod = entry["pod"].as_str().unwrap_or_default().to_owned();
-            match entry["act"].as_str() {
-                // Kubelet counts for itself: it refuses what was handed out twice.
-                Some("admission") => anyhow::bail!("kubelet refused {pod}: {}", entry["reason"]),
-                Some("chatter") => _ = answered.insert(pod, entry["value"].as_u64().unwrap_or_default()),
-                _ => {}
+/// What the kubelets have written down.
+#[derive(Default)]
+struct Diaries {
+    /// The last change that the game in each pod was answered.
+    answered: BTreeMap<String, u64>,
+    /// How often kubelet was ordered to refuse a pod of that name.
+    refused: BTreeMap<String, usize>,
+}
+
+impl Diaries {
+    fn read(harbour: &Harbour) -> anyhow::Result<Self> {
+        let mut read = Self::default();
+        for node in harbour.cluster.nodes() {
+            for line in fs::read_to_string(node.machine_path("/var/log/pods.jsonl"))?.lines() {
+                let entry: Value = serde_json::from_str(line)?;
+                let pod = entry["pod"].as_str().unwrap_or_default().to_owned();
+                match entry["act"].as_str() {
+                    Some("admission") if entry["reason"] == ORDERED => {
+                        *read.refused.entry(pod).or_insert(0) += 1
+                    }
+                    // Kubelet counts for itself: it refuses what was handed out twice.
+                    Some("admission") => anyhow::bail!("kubelet refused {pod}: {}", entry["reason"]),
+                    Some("chatter") => {
+                        read.answered.insert(pod, entry["value"].as_u64().unwrap_or_default());
+                    }
+                    _ => {}
+                }
             }
         }
+        Ok(read)
     }
-    anyhow::ensure!(!answered.is_empty(), "no game was answered anything");
+}
+
+/// The last change that each game was answered is on its server; what comes after it is on its way.
+async fn what_was_answered_is_applied(
+    harbour: &Harbour,
+    servers: &[GameServer],
+    diaries: &Diaries,
+) -> anyhow::Result<()> {
+    anyhow::ensure!(!diaries.answered.is_empty(), "no game was answered anything");
     for server in servers {
         let name = server.name_any();
-        let Some(said) = answered.get(&name) else { continue };
+        let Some(said) = diaries.answered.get(&name) else { continue };
         eventually(STEP, format!("change {said} of {name}"), async || {
             let server = harbour.servers().get(&name).await.map_err(|error| error.to_string())?;
             let shown: Option<u64> = server.annotation(CHATTER).and_then(|text| text.parse().ok());
@@ -152,7 +196,8 @@ async fn what_was_answered_is_applied(harbour: &Harbour, servers: &[GameServer])
     Ok(())
 }
 
-fn no_pod_was_made_twice(harbour: &Harbour) -> anyhow::Result<()> {
+/// A server that kubelet refuses is handed back, and its next node makes it another pod.
+fn no_pod_was_made_twice(harbour: &Harbour, diaries: &Diaries) -> anyhow::Result<()> {
     let is_pod = |write: &Write| {
         write.resource == "pods"
             && write.verb == "create"
@@ -160,9 +205,13 @@ fn no_pod_was_made_twice(harbour: &Harbour) -> anyhow::Result<()> {
             && write.succeeded()
             && write.user.starts_with("berth")
     };
-    let mut made = BTreeSet::new();
+    let mut made: BTreeMap<String, usize> = BTreeMap::new();
     for write in harbour.audit()?.news()?.into_iter().filter(is_pod) {
-        anyhow::ensure!(made.insert(write.name.clone()), "two pods were made for {}", write.name);
+        *made.entry(write.name).or_insert(0) += 1;
+    }
+    for (name, count) in &made {
+        let refused = diaries.refused.get(name).copied().unwrap_or_default();
+        anyhow::ensure!(*count <= 1 + refused, "{count} pods were made for {name}, {refused} refused");
     }
     anyhow::ensure!(!made.is_empty(), "the log shows no pod");
     Ok(())

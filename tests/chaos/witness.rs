@@ -11,6 +11,8 @@ use kube::ResourceExt as _;
 use kube::api::Api;
 use kube::runtime::watcher::{self, Event};
 
+use super::truth::ORDERED;
+
 /// The annotation that a game sets to one number after the other.
 pub(crate) const CHATTER: &str = "agones.dev/sdk-chatter";
 
@@ -18,8 +20,10 @@ pub(crate) const CHATTER: &str = "agones.dev/sdk-chatter";
 pub(crate) struct Witness {
     servers: Api<GameServer>,
     pods: Api<Pod>,
-    /// UIDs of the pods that each server, by UID, ever had.
+    /// UIDs of the pods that each server, by UID, ever had, but for those that kubelet was ordered to refuse.
     pods_of: BTreeMap<String, BTreeSet<String>>,
+    /// UIDs of pods that kubelet was ordered to refuse.
+    refused: BTreeSet<String>,
     /// What the game of each server said last, as the server shows it.
     pub(crate) heard: BTreeMap<String, u64>,
     /// Names of servers that were Allocated.
@@ -32,6 +36,7 @@ impl Witness {
             servers: harbour.servers(),
             pods: harbour.pods(),
             pods_of: BTreeMap::new(),
+            refused: BTreeSet::new(),
             heard: BTreeMap::new(),
             allocated: BTreeSet::new(),
         }
@@ -63,8 +68,14 @@ impl Witness {
         let owner = pod.owner_references().iter().find(|owner| owner.kind == "GameServer");
         let Some(owner) = owner else { return Ok(()) };
         let known = self.pods_of.entry(owner.uid.clone()).or_default();
-        known.extend(pod.uid());
-        anyhow::ensure!(known.len() == 1, "{} has had more than one pod: {known:?}", pod.name_any());
+        let uid = pod.uid().unwrap_or_default();
+        if pod.status.as_ref().and_then(|status| status.reason.as_deref()) == Some(ORDERED) {
+            known.remove(&uid);
+            self.refused.insert(uid);
+        } else if !self.refused.contains(&uid) {
+            known.insert(uid);
+        }
+        anyhow::ensure!(known.len() <= 1, "{} has had more than one pod: {known:?}", pod.name_any());
         Ok(())
     }
 

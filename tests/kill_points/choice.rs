@@ -1,0 +1,71 @@
+//! Which points a run goes through.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use berth_runtime::kill_point::{Effect, KillPoint};
+
+/// The variable that chooses.
+const VARIABLE: &str = "BERTH_KILL_POINTS";
+/// Parts that the days take turns with.
+const PARTS: usize = 4;
+const DAY: u64 = 86_400;
+
+/// Every so-manieth point, from one on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Choice {
+    part: usize,
+    parts: usize,
+}
+
+impl Choice {
+    /// As the environment says, or the turn of the day.
+    pub(crate) fn of_this_run() -> anyhow::Result<Self> {
+        match std::env::var(VARIABLE) {
+            Ok(text) if !text.is_empty() => Self::read(&text)
+                .ok_or_else(|| anyhow::anyhow!("{VARIABLE} is {text:?}; it must be `all`, or like 2/3")),
+            Ok(_) | Err(_) => {
+                let days = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs() / DAY;
+                Ok(Self { part: usize::try_from(days)? % PARTS, parts: PARTS })
+            }
+        }
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        if text == "all" {
+            return Some(Self { part: 0, parts: 1 });
+        }
+        let (part, parts) = text.split_once('/')?;
+        let (part, parts) = (part.parse::<usize>().ok()?.checked_sub(1)?, parts.parse().ok()?);
+        (part < parts).then_some(Self { part, parts })
+    }
+
+    /// The points of a program that are chosen.
+    pub(crate) fn points<E: Effect>(self) -> VecDeque<KillPoint> {
+        KillPoint::all_of::<E>().into_iter().skip(self.part).step_by(self.parts).collect()
+    }
+}
+
+impl fmt::Display for Choice {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "part {} of {}", self.part + 1, self.parts)
+    }
+}
+
+#[test]
+fn a_choice_is_read_and_all_parts_together_are_all_points() {
+    assert_eq!(Choice::read("all"), Some(Choice { part: 0, parts: 1 }));
+    for wrong in ["", "0/3", "4/3", "1", "a/b"] {
+        assert_eq!(Choice::read(wrong), None, "{wrong}");
+    }
+    let of = |text| Choice::read(text).expect("a choice").points::<berth_agent::effects::Effect>();
+    let mut parts: Vec<KillPoint> = ["1/3", "2/3", "3/3"].into_iter().flat_map(of).collect();
+    parts.sort();
+    let mut all = Vec::from(of("all"));
+    all.sort();
+    let count = all.len();
+    assert_eq!(parts, all);
+    all.dedup();
+    assert_eq!(all.len(), count, "two effects have one word");
+}
