@@ -189,7 +189,8 @@ fn respond(reply: Reply, cut_after: Option<usize>) -> io::Result<Response<CutBod
     let body = Bytes::from(reply.body);
     let whole = body.len();
     let sent = cut_after.map_or(whole, |after| after.min(whole));
-    let body = CutBody { whole: whole as u64, rest: Some(body.slice(..sent)), is_cut: cut_after.is_some() };
+    let end = if cut_after.is_some() { End::Flush } else { End::Orderly };
+    let body = CutBody { whole: whole as u64, rest: Some(body.slice(..sent)), end };
     let mut response = Response::builder().status(reply.status);
     for (name, value) in reply.headers {
         response = response.header(name, value);
@@ -201,7 +202,16 @@ fn respond(reply: Reply, cut_after: Option<usize>) -> io::Result<Response<CutBod
 struct CutBody {
     whole: u64,
     rest: Option<Bytes>,
-    is_cut: bool,
+    end: End,
+}
+
+/// How a body ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    Orderly,
+    /// Cut, once what was said so far is on its way: an error at once would take the headers with it.
+    Flush,
+    Cut,
 }
 
 impl Body for CutBody {
@@ -210,17 +220,24 @@ impl Body for CutBody {
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
+        context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
-        Poll::Ready(match self.rest.take().filter(|rest| !rest.is_empty()) {
-            Some(rest) => Some(Ok(Frame::data(rest))),
-            None if self.is_cut => Some(Err(io::ErrorKind::ConnectionReset.into())),
-            None => None,
-        })
+        if let Some(rest) = self.rest.take().filter(|rest| !rest.is_empty()) {
+            return Poll::Ready(Some(Ok(Frame::data(rest))));
+        }
+        match self.end {
+            End::Orderly => Poll::Ready(None),
+            End::Flush => {
+                self.end = End::Cut;
+                context.waker().wake_by_ref();
+                Poll::Pending
+            }
+            End::Cut => Poll::Ready(Some(Err(io::ErrorKind::ConnectionReset.into()))),
+        }
     }
 
     fn is_end_stream(&self) -> bool {
-        !self.is_cut && self.rest.as_ref().is_none_or(Bytes::is_empty)
+        self.end == End::Orderly && self.rest.as_ref().is_none_or(Bytes::is_empty)
     }
 
     fn size_hint(&self) -> SizeHint {

@@ -170,7 +170,7 @@ fn a15_a_registered_server_may_not_be_found_at_once() {
         assert_eq!(harbour.claim(Some("one"), None).is_ok(), seconds == 0);
         assert_eq!(kind(harbour.register("one", &instance)), RefusalKind::Conflict);
         harbour.seconds(seconds);
-        assert_eq!(harbour.describe("one").is_ok(), true);
+        assert!(harbour.describe("one").is_ok());
         assert!(harbour.update("one", Some(Utilization::Utilized), true).is_ok());
     }
 }
