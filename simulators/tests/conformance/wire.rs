@@ -47,6 +47,10 @@ async fn connections_break_where_a_fault_wants_it() {
         let is_whole = answer.ends_with("cut");
         assert!(!is_whole, "{at}: {answer:?}");
     }
+    stage.fault(json!({"operations": ["aws"], "effects": [{"effect": "truncate", "after": 1}]}));
+    let client = stage.client_without_retries();
+    let cut = client.list_game_server_groups().send().await.unwrap_err();
+    assert!(cut.as_service_error().is_none(), "{cut:?}");
 }
 
 #[tokio::test]
