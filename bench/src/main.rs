@@ -4,6 +4,7 @@
 //! latency are measured first-hand, under the same watchers, and a Fleet on real nodes is set against bare pods.
 
 mod fleet;
+mod margin;
 mod place;
 mod programs;
 mod raw;
@@ -38,6 +39,10 @@ struct Settings {
     /// Game servers, and pods, of one round
     #[arg(long, default_value_t = 50)]
     round_servers: usize,
+    /// Games that are started on two real nodes with every core busy, to see that their SDK is there first; 0 leaves
+    /// that part out
+    #[arg(long, default_value_t = 1000)]
+    starts: usize,
 }
 
 #[tokio::main]
@@ -62,6 +67,9 @@ async fn measure(settings: &Settings) -> anyhow::Result<Table> {
     }
     if settings.rounds > 0 {
         real::measure(settings.rounds, settings.round_servers, &mut table).await?;
+    }
+    if settings.starts > 0 {
+        margin::measure(settings.starts, &mut table).await?;
     }
     Ok(table)
 }
