@@ -78,17 +78,17 @@ async fn in_a_blackout_nobody_is_there() {
 async fn admin(stage: &Stage, method: &str, path: &str, body: &Value) -> (u16, String) {
     let endpoint = stage.simulator.admin_endpoint();
     let address = endpoint.trim_start_matches("http://");
-    let mut stream = TcpStream::connect(address).await.unwrap();
+    let mut stream = TcpStream::connect(address).await.expect("a connection");
     let body = if body.is_null() { String::new() } else { body.to_string() };
     let length = body.len();
     let head = format!(
         "{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n"
     );
-    stream.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
+    stream.write_all(format!("{head}{body}").as_bytes()).await.expect("sent");
     let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-    (head[9..12].parse().unwrap(), body.to_owned())
+    stream.read_to_string(&mut answer).await.expect("an answer");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
+    (head[9..12].parse().expect("a status"), body.to_owned())
 }
 
 #[tokio::test]
