@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use aws_sdk_gamelift::Client;
 use aws_sdk_gamelift::config::retry::RetryConfig;
+use aws_sdk_gamelift::config::timeout::TimeoutConfig;
 use aws_sdk_gamelift::config::{Credentials, Region, SharedHttpClient};
 use aws_smithy_http_client::Builder;
 use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
@@ -54,6 +55,7 @@ impl Stage {
             .endpoint_url(self.simulator.endpoint())
             .credentials_provider(Credentials::new(key, secret, None, None, "test"))
             .http_client(https(self.simulator.authority()))
+            .timeout_config(TimeoutConfig::builder().connect_timeout(PATIENCE).build())
             .retry_config(RetryConfig::standard().with_max_attempts(attempts));
         Client::from_conf(config.build())
     }
