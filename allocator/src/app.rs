@@ -22,6 +22,7 @@ use tokio::time::sleep;
 use tonic_health::server::{HealthReporter, health_reporter};
 use tracing::info;
 
+use crate::clusters::{ClusterMetrics, Clusters, Courier, PolicyShelf};
 use crate::config::{Port, Settings};
 use crate::office::Office;
 use crate::serve::{
@@ -61,6 +62,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         "Looks at new certificates that could not be used",
         Counter::default(),
     );
+    let asked_clusters = ClusterMetrics::register(&mut metrics);
     let metrics = Arc::new(metrics);
 
     let asked = Shutdown::on_signals()?.token();
@@ -68,7 +70,8 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     let stop = CancellationToken::new();
     let group = TaskGroup::new(stop.clone());
     let serving = conditions.name("serving");
-    watches::start(&group, &client, &desk, &mut conditions, &watched);
+    let policies = Arc::new(PolicyShelf::default());
+    watches::start(&group, &client, &desk, Arc::clone(&policies), &mut conditions, &watched);
     if let Some(address) = settings.admin_address {
         let admin = Admin::bind(address).await?;
         info!(address = %admin.address(), "admin endpoint");
@@ -78,7 +81,9 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     let announcer = crate::announce::Announcer::new(announcer);
     let taker =
         Taker::new(desk, client.clone(), group.spawner(), announcer, taken, settings.allocation_limit);
-    let office = Office::new(taker);
+    let courier = Courier::new(client.clone(), settings.remote_allocation_timeout, asked_clusters);
+    let clusters = Clusters::new(taker.clone(), policies, courier, settings.total_remote_allocation_timeout);
+    let office = Office::new(taker, clusters);
     let (reporter, health) = health_reporter();
     let service = AllocatorService::new(office.clone(), settings.unallocated_status, health);
     let doors = Doors { settings: &settings, group: &group, bad_certificates };

@@ -57,6 +57,12 @@ pub struct Settings {
     /// How long a connection is kept at most, so that replicas share the load; clients are told to make a new one
     #[arg(long, env = "BERTH_MAX_CONNECTION_AGE", default_value = "10m", value_parser = duration)]
     pub max_connection_age: Duration,
+    /// How long one call to another cluster's allocator service may take
+    #[arg(long, env = "REMOTE_ALLOCATION_TIMEOUT", default_value = "10s", value_parser = duration)]
+    pub remote_allocation_timeout: Duration,
+    /// How long a request that may be served by several clusters may take in all
+    #[arg(long, env = "TOTAL_REMOTE_ALLOCATION_TIMEOUT", default_value = "30s", value_parser = duration)]
+    pub total_remote_allocation_timeout: Duration,
     /// How long to go on serving after being asked to stop, so that load balancers can look elsewhere
     #[arg(long, env = "READINESS_SHUTDOWN_DURATION", default_value = "0s", value_parser = any_duration)]
     pub readiness_shutdown_duration: Duration,
@@ -129,6 +135,7 @@ mod tests {
             ["--api-port", "https"],
             ["--unallocated-status", "42"],
             ["--allocation-limit", "0s"],
+            ["--remote-allocation-timeout", "soon"],
             ["--max-connection-age", "never"],
             ["--disable-mtls", "maybe"],
         ] {

@@ -9,6 +9,7 @@ pub mod announce;
 mod app;
 pub mod book;
 pub mod choose;
+pub mod clusters;
 mod config;
 pub mod office;
 pub mod serve;

@@ -1,7 +1,8 @@
 //! Where both entrances bring a request: read, taken, answered.
 
-use berth_api::allocation::{AllocationState, AllocationStatus, Fault, FaultKind, GameServerAllocation};
+use berth_api::allocation::{AllocationState, AllocationStatus, Fault, GameServerAllocation};
 
+use crate::clusters::{ClusterError, Clusters};
 use crate::take::{TakeError, Taker};
 
 /// Why a request was not served.
@@ -13,18 +14,9 @@ pub enum OfficeError {
     /// It could not be served.
     #[error(transparent)]
     Take(#[from] TakeError),
-}
-
-/// Served here alone it would be another request than the one that was made.
-fn other_clusters() -> Fault {
-    Fault {
-        field: "spec.multiClusterSetting.enabled".to_owned(),
-        kind: FaultKind::Invalid {
-            value: "true".to_owned(),
-            detail: "this allocator asks no other clusters; leave it out, and ask each cluster's own"
-                .to_owned(),
-        },
-    }
+    /// No cluster served it.
+    #[error(transparent)]
+    Clusters(#[from] ClusterError),
 }
 
 fn told(faults: &[Fault]) -> String {
@@ -35,12 +27,13 @@ fn told(faults: &[Fault]) -> String {
 #[derive(Clone)]
 pub struct Office {
     taker: Taker,
+    clusters: Clusters,
 }
 
 impl Office {
-    /// An office with this taker.
-    pub fn new(taker: Taker) -> Self {
-        Self { taker }
+    /// An office that takes servers here, and asks other clusters for requests that want that.
+    pub fn new(taker: Taker, clusters: Clusters) -> Self {
+        Self { taker, clusters }
     }
 
     /// Serves one request; the answer repeats it, completed, with a status.
@@ -49,19 +42,17 @@ impl Office {
     /// All that is wrong with the request, or that no server could be taken although there may be one.
     pub async fn serve(&self, mut asked: GameServerAllocation) -> Result<GameServerAllocation, OfficeError> {
         let request = asked.read().map_err(OfficeError::Invalid)?;
-        if request.policies.is_some() {
-            return Err(OfficeError::Invalid(vec![other_clusters()]));
-        }
-        let taken = self.taker.allocate(request).await?;
-        asked.status = match taken {
-            Some(status) => {
-                asked.metadata.name = Some(status.game_server_name.clone());
-                status
-            }
-            None => {
-                AllocationStatus { state: Some(AllocationState::UnAllocated), ..AllocationStatus::default() }
-            }
+        let status = match &request.policies {
+            Some(rule) => self.clusters.allocate(&asked, &request, rule).await?,
+            None => self.taker.allocate(request).await?.unwrap_or_else(|| AllocationStatus {
+                state: Some(AllocationState::UnAllocated),
+                ..AllocationStatus::default()
+            }),
         };
+        if status.state == Some(AllocationState::Allocated) {
+            asked.metadata.name = Some(status.game_server_name.clone());
+        }
+        asked.status = status;
         Ok(asked)
     }
 }

@@ -1,9 +1,10 @@
-//! The tasks that keep the book: game servers, what the nodes' agents say, and their leases.
+//! The tasks that keep the book (game servers, what the nodes' agents say, and their leases) and the shelf of policies.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::sync::Arc;
 
+use berth_api::allocation_policy::GameServerAllocationPolicy;
 use berth_api::game_node::GameNode;
 use berth_api::game_server::GameServer;
 use berth_api::names::SYSTEM_NAMESPACE;
@@ -23,6 +24,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use tracing::warn;
 
 use crate::book::{Book, Candidate, ServerKey, Version};
+use crate::clusters::PolicyShelf;
 use crate::take::Desk;
 
 /// What the watches count.
@@ -54,49 +56,66 @@ pub(crate) fn start(
     group: &TaskGroup,
     client: &Client,
     desk: &Arc<Desk>,
+    shelf: Arc<PolicyShelf>,
     conditions: &mut Conditions,
     metrics: &WatchMetrics,
 ) {
-    let servers = Api::all(client.clone());
-    let nodes = Api::all(client.clone());
-    let leases = Api::namespaced(client.clone(), SYSTEM_NAMESPACE);
-    let skipped = || metrics.skipped.clone();
-    let mut follow = |kind| Follow {
+    let follower = |kind: &'static str, conditions: &mut Conditions| Follow {
         kind,
-        desk: Arc::clone(desk),
         ready: conditions.name(kind),
-        metrics: metrics.clone(),
+        failures: metrics.failures.clone(),
         stop: group.token(),
     };
+    let skipped = || metrics.skipped.clone();
+    let pages = || Pages { desk: Arc::clone(desk), servers: metrics.servers.clone() };
+
+    let servers = Api::all(client.clone());
     let events = watch_lenient::<GameServer>(servers, Config::default(), skipped()).boxed();
-    group.spawn("watch game servers", follow("game servers").run(events, note_server));
+    let (follow, pages_of_servers) = (follower("game servers", conditions), pages());
+    group.spawn(
+        "watch game servers",
+        follow.run(events, move |event| pages_of_servers.note(event, note_server)),
+    );
+
+    let nodes = Api::all(client.clone());
     let events = watch_lenient::<GameNode>(nodes, Config::default(), skipped()).boxed();
+    let (follow, pages_of_nodes) = (follower("game nodes", conditions), pages());
     let mut listed = BTreeSet::new();
     group.spawn(
         "watch game nodes",
-        follow("game nodes").run(events, move |book, event, _| note_node(book, &mut listed, event)),
+        follow.run(events, move |event| {
+            pages_of_nodes.note(event, |book, event, _| note_node(book, &mut listed, event));
+        }),
     );
-    let events = watch_lenient::<Lease>(leases, Config::default(), skipped()).boxed();
-    group.spawn("watch node leases", follow("node leases").run(events, note_lease));
-}
 
-/// One watch.
-struct Follow {
-    kind: &'static str,
-    desk: Arc<Desk>,
-    ready: Condition,
-    metrics: WatchMetrics,
-    stop: CancellationToken,
+    let leases = Api::namespaced(client.clone(), SYSTEM_NAMESPACE);
+    let events = watch_lenient::<Lease>(leases, Config::default(), skipped()).boxed();
+    let (follow, pages_of_leases) = (follower("node leases", conditions), pages());
+    group
+        .spawn("watch node leases", follow.run(events, move |event| pages_of_leases.note(event, note_lease)));
+
+    let policies = Api::all(client.clone());
+    let events = watch_lenient::<GameServerAllocationPolicy>(policies, Config::default(), skipped()).boxed();
+    let follow = follower("policies", conditions);
+    group.spawn("watch policies", follow.run(events, move |event| note_policy(&shelf, event)));
 }
 
 /// What a watch tells; a failure is news too.
 type Told<K> = Result<Event<Result<K, Undecodable>>, watcher::Error>;
 
+/// One watch.
+struct Follow {
+    kind: &'static str,
+    ready: Condition,
+    failures: Counter,
+    stop: CancellationToken,
+}
+
 impl Follow {
     async fn run<K: Send>(
         self,
         mut events: impl Stream<Item = Told<K>> + Unpin + Send,
-        mut note: impl FnMut(&mut Book, Told<K>, Instant) + Send,
+        mut note: impl FnMut(Told<K>) + Send,
     ) -> Result<(), Infallible> {
         loop {
             let event = tokio::select! {
@@ -107,20 +126,32 @@ impl Follow {
             // The stream never ends by itself; should it, the task ends unasked and the program with it.
             let Some(event) = event else { return Ok(()) };
             if let Err(error) = &event {
-                self.metrics.failures.inc();
+                self.failures.inc();
                 warn!(kind = self.kind, error = %chain(error), "a watch failed; it goes on");
             }
             let is_complete = matches!(event, Ok(Event::InitDone));
-            let now = Clock::system().instant();
-            let servers = self.desk.change(|book| {
-                note(book, event, now);
-                book.len()
-            });
-            self.metrics.servers.set(i64::try_from(servers).unwrap_or(i64::MAX));
+            note(event);
             if is_complete {
                 self.ready.set(true);
             }
         }
+    }
+}
+
+/// The desk's book, for what a watch tells.
+struct Pages {
+    desk: Arc<Desk>,
+    servers: Gauge,
+}
+
+impl Pages {
+    fn note<K>(&self, event: Told<K>, note: impl FnOnce(&mut Book, Told<K>, Instant)) {
+        let now = Clock::system().instant();
+        let servers = self.desk.change(|book| {
+            note(book, event, now);
+            book.len()
+        });
+        self.servers.set(i64::try_from(servers).unwrap_or(i64::MAX));
     }
 }
 
@@ -139,6 +170,22 @@ fn note_server(book: &mut Book, event: Told<GameServer>, _: Instant) {
         }
         Ok(Event::InitDone) => book.end_list(),
         Err(_) => {}
+    }
+}
+
+fn note_policy(shelf: &PolicyShelf, event: Told<GameServerAllocationPolicy>) {
+    match event {
+        Ok(Event::Init) => shelf.begin_list(),
+        Ok(Event::InitApply(Ok(policy))) => shelf.list(policy),
+        Ok(Event::Apply(Ok(policy))) => shelf.put(policy),
+        Ok(Event::Delete(Ok(policy))) => {
+            shelf.forget(&policy.namespace().unwrap_or_default(), &policy.name_any());
+        }
+        Ok(Event::Apply(Err(policy)) | Event::Delete(Err(policy))) => {
+            shelf.forget(&policy.namespace.unwrap_or_default(), &policy.name);
+        }
+        Ok(Event::InitDone) => shelf.end_list(),
+        Ok(Event::InitApply(Err(_))) | Err(_) => {}
     }
 }
 

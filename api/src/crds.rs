@@ -6,6 +6,7 @@
 
 use serde_json::{Value, json};
 
+mod allocation_policy;
 mod fleet;
 mod fleet_autoscaler;
 mod game_node;
@@ -30,6 +31,7 @@ pub fn all() -> Vec<Crd> {
         Crd { file: "fleets.yaml", definition: fleet::fleet(&pod_template) },
         Crd { file: "fleetautoscalers.yaml", definition: fleet_autoscaler::definition() },
         Crd { file: "gamenodes.yaml", definition: game_node::definition() },
+        Crd { file: "gameserverallocationpolicies.yaml", definition: allocation_policy::definition() },
     ]
 }
 

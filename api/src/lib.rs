@@ -2,6 +2,7 @@
 //! processes, and the pure rules that more than one program needs. No I/O, no clock.
 
 pub mod allocation;
+pub mod allocation_policy;
 pub mod conditions;
 pub mod crds;
 pub mod events;

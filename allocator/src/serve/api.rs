@@ -86,7 +86,9 @@ impl ApiService {
                 written(StatusCode::CREATED, &json!(served), accepted)
             }
             Err(OfficeError::Invalid(faults)) => invalid(&faults, accepted),
-            Err(error @ OfficeError::Take(_)) => plain(StatusCode::INTERNAL_SERVER_ERROR, chain(&error)),
+            Err(error @ (OfficeError::Take(_) | OfficeError::Clusters(_))) => {
+                plain(StatusCode::INTERNAL_SERVER_ERROR, chain(&error))
+            }
         }
     }
 }

@@ -10,6 +10,7 @@ use berth_api::allocation::{
     AllocationSpec, AllocationState, AllocationStatus, CounterAction, CounterSelector, GameServerAllocation,
     ListAction, ListSelector, MetadataPatch, MultiClusterSetting, PlayerSelector, PrioritySpec, SelectorSpec,
 };
+use berth_runtime::error::chain;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use tonic::{Code, Status};
 
@@ -127,7 +128,9 @@ pub(super) fn answer(
     let status = match served {
         Ok(allocation) => allocation.status,
         Err(error @ OfficeError::Invalid(_)) => return Err(Status::invalid_argument(error.to_string())),
-        Err(error @ OfficeError::Take(_)) => return Err(Status::unknown(error.to_string())),
+        Err(error @ (OfficeError::Take(_) | OfficeError::Clusters(_))) => {
+            return Err(Status::unknown(chain(&error)));
+        }
     };
     match status.state {
         Some(AllocationState::Allocated) => Ok(response(status)),

@@ -24,6 +24,8 @@ const HOST: &str = "allocator.test";
 
 /// The control plane of all tests, each in a namespace of its own.
 static PLANE: OnceCell<ControlPlane> = OnceCell::const_new();
+/// The control plane of another cluster.
+static ELSEWHERE: OnceCell<ControlPlane> = OnceCell::const_new();
 
 /// A namespace for one test, and what it needs to start allocators.
 pub(crate) struct Cluster {
@@ -56,20 +58,31 @@ impl Allocator {
 
 impl Cluster {
     pub(crate) async fn start(purpose: &str) -> Self {
-        let plane = PLANE.get_or_init(start_plane).await;
+        Self::on(PLANE.get_or_init(start_plane).await, purpose).await
+    }
+
+    /// The same on another control plane than that of all tests.
+    pub(crate) async fn elsewhere(purpose: &str) -> Self {
+        Self::on(ELSEWHERE.get_or_init(start_plane).await, purpose).await
+    }
+
+    async fn on(plane: &'static ControlPlane, purpose: &str) -> Self {
         let client = plane.client();
         let namespace = plane.namespace(purpose).await.expect("a namespace");
-        let binding = format!("{}/allocator/bindings.yaml", manifests().display());
-        let bindings = fs::read_to_string(binding).expect("the bindings");
-        let bindings = bindings.replace("\nmetadata:\n", &format!("\nmetadata:\n  namespace: {namespace}\n"));
         let folder = plane.instance().subfolder(&namespace).expect("a folder");
-        fs::write(folder.join("bindings.yaml"), bindings).expect("the bindings");
-        install::apply(&client, &folder.join("bindings.yaml")).await.expect("an applied manifest");
+        for file in ["bindings.yaml", "other-clusters.yaml"] {
+            let bindings =
+                fs::read_to_string(manifests().join("allocator").join(file)).expect("the bindings");
+            let bindings =
+                bindings.replace("\nmetadata:\n", &format!("\nmetadata:\n  namespace: {namespace}\n"));
+            fs::write(folder.join(file), bindings).expect("the bindings");
+            install::apply(&client, &folder.join(file)).await.expect("an applied manifest");
+        }
         let clients = Authority::new("clients");
         fs::create_dir_all(folder.join("client-ca")).expect("a folder");
         fs::write(folder.join("client-ca/ca.crt"), &clients.pem).expect("a certificate");
         let authority = Authority::new("servers");
-        authority.server(&[HOST]).write(&folder.join("tls"));
+        authority.server(&[HOST, "127.0.0.1"]).write(&folder.join("tls"));
         authority.server(&["allocator.berth-system.svc"]).write(&folder.join("api-tls"));
         Self { plane, client, namespace, authority, clients, folder }
     }
@@ -97,6 +110,10 @@ impl Cluster {
             .arguments(["--admin-address".to_owned(), format!("127.0.0.1:{admin}")])
             .arguments(["--tls".to_owned(), path("tls"), "--client-ca".to_owned(), path("client-ca")])
             .arguments(["--api-tls".to_owned(), path("api-tls")])
+            // A machine that is busy with other tests is slow; a test that wants a limit says so by its argument.
+            .variable("BERTH_ALLOCATION_LIMIT", "120s")
+            .variable("REMOTE_ALLOCATION_TIMEOUT", "120s")
+            .variable("TOTAL_REMOTE_ALLOCATION_TIMEOUT", "240s")
             .arguments(arguments.iter().copied());
         let daemon = Daemon::start(instance, launch).expect("an allocator");
         let ready = format!("http://127.0.0.1:{admin}/readyz");

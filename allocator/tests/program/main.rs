@@ -3,5 +3,6 @@
 mod api;
 mod certificates;
 mod cluster;
+mod clusters;
 mod races;
 mod service;

@@ -101,13 +101,6 @@ async fn servers_are_allocated_through_the_service() {
     };
     assert_eq!(service.allocate(negative).await.expect_err("a refusal").code(), Code::InvalidArgument);
 
-    let elsewhere = AllocationRequest {
-        multi_cluster_setting: Some(MultiClusterSetting { enabled: true, policy_selector: None }),
-        ..request(&cluster)
-    };
-    let refused = service.allocate(elsewhere).await.expect_err("a refusal");
-    assert!(refused.message().contains("spec.multiClusterSetting.enabled"), "{refused:?}");
-
     // REST, on the same port.
     let namespace = &cluster.namespace;
     let allocated = json!({
