@@ -7,6 +7,7 @@
 //! Generations grow with the time, so that those of this process are above all that a predecessor gave out for another
 //! sandbox of the pod.
 
+use std::future::ready;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -132,7 +133,13 @@ impl Sandbox {
             let cancel = CancellationToken::new();
             around(Effect::OpenSdk, host.open_sdk(request, &cancel)).await
         };
-        let opening = opening.boxed();
+        let mut opening = opening.boxed();
+        // The host is asked now, not when somebody waits for its answer: the writes to the API that come before that may
+        // take longer than kubelet takes to start the game.
+        let opening = match (&mut opening).now_or_never() {
+            Some(outcome) => ready(outcome).boxed(),
+            None => opening,
+        };
         match &mut self.stage {
             Stage::Open { next, .. } => *next = Some(opening),
             stage => *stage = Stage::Opening(opening),
@@ -211,5 +218,27 @@ impl Sandbox {
                 Opened::Failed(error, is_first_failure)
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::fake::FakeHost;
+
+    #[test]
+    fn the_host_is_asked_before_anybody_waits_for_its_answer() {
+        let host = Arc::new(FakeHost::new("boot-1"));
+        let wanted = Wanted {
+            pod_uid: "pod".to_owned(),
+            grpc_port: 9357,
+            http_port: 9358,
+            on_host: false,
+            generation: 1,
+        };
+        let mut sandbox = Sandbox::new();
+        sandbox.open(&host, &wanted, Instant::now());
+        let asked: Vec<String> = host.requests().into_iter().map(|request| request.pod_uid).collect();
+        assert_eq!(asked, ["pod"]);
     }
 }
