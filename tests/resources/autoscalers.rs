@@ -162,7 +162,7 @@ fn limits() -> Vec<Row> {
             vec!["spec.fleetName", "Lobby", "[a-z0-9]"],
             of_fleet("lobby.one-2"),
         ),
-        ("no fleet name", of_fleet(""), vec!["spec.fleetName", "[a-z0-9]"], of_fleet("l")),
+        ("no fleet name", of_fleet(""), vec!["spec.fleetName", "at least 1"], of_fleet("l")),
         (
             "a fleet name left out",
             json!({ "policy": plain_buffer() }),
@@ -172,7 +172,7 @@ fn limits() -> Vec<Row> {
         (
             "a fleet name that ends in a dash",
             of_fleet("lobby-"),
-            vec!["spec.fleetName", "[a-z0-9]"],
+            vec!["spec.fleetName", "at least 1"],
             of_fleet("lobby-1"),
         ),
         (

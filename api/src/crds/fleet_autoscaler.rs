@@ -308,7 +308,7 @@ fn schedule() -> Value {
                         "must be five fields (minute, hour, day, month, day of the week from 0, Sunday, to 6), as in \
                          0 14 * * *, or @hourly, @daily, @weekly, @monthly or @yearly; the zone has a field of its own",
                     ),
-                    "duration": checked(&is_duration, "must be numbers with units from ns to h, as in 1h30m"),
+                    "duration": checked(is_duration, "must be numbers with units from ns to h, as in 1h30m"),
                 },
             },
             "policy": policy(&PLAIN, |_| {}),

@@ -36,7 +36,7 @@ pub(super) struct Seen {
     pub(super) fresh: Amount,
     /// Over all servers.
     pub(super) sum: CounterSum,
-    /// Each server's, first to go first; `None` for one without this counter or list.
+    /// Those of each server that may go, first to go first; `None` for one without this counter or list.
     pub(super) servers: Vec<Option<Amount>>,
 }
 

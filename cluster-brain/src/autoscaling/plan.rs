@@ -15,7 +15,7 @@ use crate::stores::{Amount, Server};
 #[derive(Clone, Debug)]
 pub(super) struct Snapshot {
     pub(super) fleet: Arc<Fleet>,
-    /// Servers that are not being deleted, first to go first.
+    /// Servers that may go, first to go first.
     pub(super) servers: Vec<Arc<Server>>,
     pub(super) now: Timestamp,
 }

@@ -223,13 +223,14 @@ impl AutoscalingReconciler {
     }
 }
 
-/// The Fleet as it is, with its servers in the order in which they would go.
+/// The Fleet as it is, with the servers that may go, in their order.
 fn see(world: &World, key: &Key) -> Option<Snapshot> {
     let fleet = Arc::clone(world.fleets.get(key)?);
     let sets = world.sets_of(&key.namespace, fleet.metadata.uid.as_deref()?);
     let of_set = |set: &Arc<GameServerSet>| world.servers_of(set.metadata.uid.as_deref().unwrap_or_default());
     let mut servers: Vec<_> = sets.iter().flat_map(of_set).collect();
-    servers.retain(|server| !server.is_being_deleted() && !server.is_lost());
+    // A session is never ended, so what it plays on brings no room by going.
+    servers.retain(|server| !server.is_being_deleted() && !server.is_lost() && !server.is_protected());
     let priorities = fleet.spec.priorities.as_deref().unwrap_or_default();
     sort_for_removal(&mut servers, fleet.spec.scheduling(), priorities, &world.tallies());
     Some(Snapshot { fleet, servers, now: clock::now() })
