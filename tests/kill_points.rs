@@ -5,8 +5,8 @@
 //! next. A point that is not reached, and a death that nobody ordered, fail the story by name. In the end all is at rest
 //! and the same is checked as after random kills.
 //!
-//! `BERTH_KILL_POINTS` chooses: `all`, or `2/3` for every third from the second on. Without it the story goes through one
-//! part of the points, another one each day, and prints which.
+//! `BERTH_KILL_POINTS` chooses: `all`, or `2/3` for every third from the second on. Without it the story goes through a
+//! quarter of the points, another one each day, and prints which; those for which a node falls silent are left out then.
 
 #[path = "kill_points/choice.rs"]
 mod choice;

@@ -17,6 +17,8 @@ const DAY: u64 = 86_400;
 pub(crate) struct Choice {
     part: usize,
     parts: usize,
+    /// Also those for which a node falls silent, each of which takes longer than a lease.
+    pub(crate) with_silence: bool,
 }
 
 impl Choice {
@@ -27,18 +29,18 @@ impl Choice {
                 .ok_or_else(|| anyhow::anyhow!("{VARIABLE} is {text:?}; it must be `all`, or like 2/3")),
             Ok(_) | Err(_) => {
                 let days = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs() / DAY;
-                Ok(Self { part: usize::try_from(days)? % PARTS, parts: PARTS })
+                Ok(Self { part: usize::try_from(days)? % PARTS, parts: PARTS, with_silence: false })
             }
         }
     }
 
     fn read(text: &str) -> Option<Self> {
         if text == "all" {
-            return Some(Self { part: 0, parts: 1 });
+            return Some(Self { part: 0, parts: 1, with_silence: true });
         }
         let (part, parts) = text.split_once('/')?;
         let (part, parts) = (part.parse::<usize>().ok()?.checked_sub(1)?, parts.parse().ok()?);
-        (part < parts).then_some(Self { part, parts })
+        (part < parts).then_some(Self { part, parts, with_silence: true })
     }
 
     /// The points of a program that are chosen.
@@ -49,13 +51,14 @@ impl Choice {
 
 impl fmt::Display for Choice {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "part {} of {}", self.part + 1, self.parts)
+        let silence = if self.with_silence { "" } else { ", without silent nodes" };
+        write!(formatter, "part {} of {}{silence}", self.part + 1, self.parts)
     }
 }
 
 #[test]
 fn a_choice_is_read_and_all_parts_together_are_all_points() {
-    assert_eq!(Choice::read("all"), Some(Choice { part: 0, parts: 1 }));
+    assert_eq!(Choice::read("all"), Some(Choice { part: 0, parts: 1, with_silence: true }));
     for wrong in ["", "0/3", "4/3", "1", "a/b"] {
         assert_eq!(Choice::read(wrong), None, "{wrong}");
     }

@@ -70,6 +70,7 @@ impl<'a> Reaper<'a> {
             |daemon, queue: &Queue| Target { daemon, queue: Rc::clone(queue), armed: None, awaited: None };
         let (in_silence, others): (VecDeque<_>, VecDeque<_>) =
             choice.points::<OfBrain>().into_iter().partition(|point| needed_by(point).is_some());
+        let in_silence = if choice.with_silence { in_silence } else { VecDeque::new() };
         let brain = Target { awaited: Some(awaited), ..target(berth.brain(), &queue(others)) };
         let mut targets = vec![brain];
         let (agents, sdks) = (queue(choice.points::<OfAgent>()), queue(choice.points::<OfSdk>()));
