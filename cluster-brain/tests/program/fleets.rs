@@ -151,7 +151,7 @@ async fn a_session_is_never_ended_by_an_update_or_a_scale_down() {
 }
 
 /// Writes of brains in the audit log, leases left out.
-fn writes(log: &str) -> Vec<String> {
+pub(crate) fn writes(log: &str) -> Vec<String> {
     let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let of_brain = lines.filter(|line| {
         let agent = line["userAgent"].as_str().unwrap_or_default();

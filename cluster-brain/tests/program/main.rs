@@ -2,12 +2,14 @@
 //! servers through their states as an agent would.
 
 mod agent;
+mod autoscaling;
 mod cluster;
 mod eviction;
 mod fencing;
 mod fleets;
 mod leadership;
 mod namespaces;
+mod oracle;
 mod placement;
 mod rollout;
 mod truth;
