@@ -46,19 +46,19 @@ pub(super) enum AskError {
     #[error("this program finds no certificates of the system to trust")]
     System { source: io::Error },
     #[error("could not ask {address}")]
-    Send { address: Uri, source: hyper_util::client::legacy::Error },
+    Send { address: String, source: hyper_util::client::legacy::Error },
     #[error("{address} took longer than {} ms", .limit.as_millis())]
-    Late { address: Uri, limit: Duration },
+    Late { address: String, limit: Duration },
     #[error("{address} answered {status}")]
-    Status { address: Uri, status: StatusCode },
+    Status { address: String, status: StatusCode },
     #[error("could not read the answer of {address}")]
-    Body { address: Uri, source: Box<dyn std::error::Error + Send + Sync> },
+    Body { address: String, source: Box<dyn std::error::Error + Send + Sync> },
     #[error("could not put the question")]
     Question(#[from] serde_json::Error),
     #[error("could not put the question to {address}")]
-    Request { address: Uri, source: http::Error },
+    Request { address: String, source: http::Error },
     #[error("could not use the answer of {address}")]
-    Answer { address: Uri, source: ReviewError },
+    Answer { address: String, source: ReviewError },
 }
 
 /// Whose certificates are trusted.
@@ -92,9 +92,9 @@ impl Asker {
         let body = serde_json::to_vec(&question).map_err(AskError::Question)?;
         let client = self.client(trust(webhook, &address)).map_err(NoAnswer::Webhook)?;
         let answer = timeout(self.limit, send(&client, &address, body)).await;
-        let late = |_| AskError::Late { address: address.clone(), limit: self.limit };
+        let late = |_| AskError::Late { address: address.to_string(), limit: self.limit };
         let answer = answer.map_err(late)??;
-        let unfit = |source| AskError::Answer { address: address.clone(), source };
+        let unfit = |source| AskError::Answer { address: address.to_string(), source };
         Ok(review::read(&answer, fleet).map_err(unfit)?)
     }
 
@@ -160,15 +160,15 @@ async fn send(client: &HttpClient, address: &Uri, body: Vec<u8>) -> Result<Bytes
         .uri(address)
         .header(CONTENT_TYPE, "application/json")
         .body(Full::new(Bytes::from(body)))
-        .map_err(|source| AskError::Request { address: address.clone(), source })?;
+        .map_err(|source| AskError::Request { address: address.to_string(), source })?;
     let sent = client.request(request).await;
-    let response = sent.map_err(|source| AskError::Send { address: address.clone(), source })?;
+    let response = sent.map_err(|source| AskError::Send { address: address.to_string(), source })?;
     let status = response.status();
     // Read also where it is of no use: the connection is used again.
     let answer = Limited::new(response.into_body(), LONGEST_ANSWER).collect().await;
-    let answer = answer.map_err(|source| AskError::Body { address: address.clone(), source })?;
+    let answer = answer.map_err(|source| AskError::Body { address: address.to_string(), source })?;
     if status != StatusCode::OK {
-        return Err(AskError::Status { address: address.clone(), status });
+        return Err(AskError::Status { address: address.to_string(), status });
     }
     Ok(answer.to_bytes())
 }
