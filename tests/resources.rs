@@ -12,6 +12,8 @@ mod autoscalers;
 mod fleets;
 #[path = "resources/objects.rs"]
 mod objects;
+#[path = "resources/policies.rs"]
+mod policies;
 #[path = "resources/schema.rs"]
 mod schema;
 #[path = "resources/servers.rs"]
@@ -157,6 +159,17 @@ async fn a_bad_autoscaler_is_refused_by_name() {
     for (what, bad, words, near) in autoscalers::rows() {
         wrong.expect_refused(&client, &autoscalers::autoscaler(&slug(what), bad), &owned(&words)).await;
         wrong.expect_taken(&client, &autoscalers::autoscaler(&slug(what), near)).await;
+    }
+    wrong.assert_nothing();
+}
+
+#[tokio::test]
+async fn a_bad_allocation_policy_is_refused_by_name() {
+    let client = client().await;
+    let mut wrong = Wrong::default();
+    for (what, bad, words, near) in policies::rows() {
+        wrong.expect_refused(&client, &policies::policy(&slug(what), bad), &owned(&words)).await;
+        wrong.expect_taken(&client, &policies::policy(&slug(what), near)).await;
     }
     wrong.assert_nothing();
 }

@@ -42,6 +42,7 @@ fn plural(object: &Value) -> (&str, &'static str) {
         "GameServerSet" => ("GameServerSet", "gameserversets"),
         "Fleet" => ("Fleet", "fleets"),
         "FleetAutoscaler" => ("FleetAutoscaler", "fleetautoscalers"),
+        "GameServerAllocationPolicy" => ("GameServerAllocationPolicy", "gameserverallocationpolicies"),
         "GameNode" => ("GameNode", "gamenodes"),
         other => panic!("no such kind: {other}"),
     }

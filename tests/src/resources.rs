@@ -82,6 +82,7 @@ pub fn resource(kind: &str, plural: &str) -> ApiResource {
     let group = match kind {
         "GameNode" => "berth.dev",
         "FleetAutoscaler" => "autoscaling.agones.dev",
+        "GameServerAllocationPolicy" => "multicluster.agones.dev",
         _ => "agones.dev",
     };
     ApiResource {
