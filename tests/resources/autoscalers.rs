@@ -172,7 +172,7 @@ fn limits() -> Vec<Row> {
         (
             "a fleet name that ends in a dash",
             of_fleet("lobby-"),
-            vec!["spec.fleetName", "at least 1"],
+            vec!["spec.fleetName", "[a-z0-9]"],
             of_fleet("lobby-1"),
         ),
         (
