@@ -123,9 +123,8 @@ impl<'a> Silence<'a> {
         match (effect, server.state()) {
             // Its agent was about to write Scheduled.
             (Effect::TakeBack | Effect::RemovePod, Some(State::Creating)) => {
-                if self.make_pod(server).await? {
-                    done.acts.push(format!("{name} has a pod already"));
-                }
+                let is_made = self.make_pod(server).await?;
+                done.acts.extend(is_made.then(|| format!("{name} has a pod already")));
             }
             (Effect::Keep, Some(State::Ready)) if is_lost && self.sessions < SESSIONS => {
                 if let Some(session) = allocate(self.harbour, server).await? {
