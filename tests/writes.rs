@@ -8,7 +8,7 @@ use berth_stories::harbour::{Harbour, NAMESPACE};
 use berth_stories::world::STEP;
 use k8s_openapi::api::core::v1::Event;
 use kube::ResourceExt as _;
-use kube::api::{Api, ListParams};
+use kube::api::{Api, DeleteParams, ListParams};
 use tokio::time::Instant;
 
 const FLEET: usize = 20;
@@ -40,11 +40,16 @@ async fn during(log: &mut AuditLog, span: Duration) -> anyhow::Result<Vec<Write>
 
 async fn tell() -> anyhow::Result<()> {
     let harbour = Harbour::build(3, &[]).await?;
+    // Nobody counts on a node before the brain has heard of it: a server that comes before is told why it waits, and is
+    // handed over by another write. A pilot finds out.
+    harbour.create_server("pilot", &["--ready-after=50ms"]).await?;
+    harbour.until_ready(1).await?;
+    harbour.servers().delete("pilot", &DeleteParams::default()).await?;
+    harbour.until_ready(0).await?;
+
     let mut log = harbour.audit()?;
     log.news()?;
     harbour.create_fleet("lobby", i32::try_from(FLEET)?, &["--ready-after=50ms"]).await?;
-    // Nobody counts on a node before the brain has heard of it: a server that waits is told why, by a write of its own.
-    harbour.until_ready(FLEET).await?;
     harbour.create_server("lone", &["--ready-after=50ms"]).await?;
     let servers = harbour.until_ready(FLEET + 1).await?;
 
