@@ -8,9 +8,31 @@ use berth_runtime::kube_client::KubeSettings;
 use berth_runtime::telemetry::LogSettings;
 use clap::Parser;
 
+use crate::certs::CertsFlags;
+
 /// The allocator of Berth: one game server for one session, at once
-#[derive(Clone, Debug, Parser)]
+#[derive(Debug, Parser)]
 #[command(name = "berth-allocator", version)]
+pub struct CommandLine {
+    /// What to do; without a word, `run`
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// Flags of `run`
+    #[command(flatten)]
+    pub run: Settings,
+}
+
+/// What the program is asked to do.
+#[derive(Debug, clap::Subcommand)]
+pub enum Command {
+    /// Serve allocations (the default)
+    Run(Box<Settings>),
+    /// Make certificates to begin with, as files or as Secrets
+    Certs(CertsFlags),
+}
+
+/// Settings of `run`.
+#[derive(Clone, Debug, clap::Args)]
 pub struct Settings {
     /// Where the API server is
     #[command(flatten)]
@@ -114,7 +136,7 @@ mod tests {
 
     #[test]
     fn defaults_are_those_of_the_documentation() {
-        let settings = Settings::try_parse_from(["berth-allocator"]).unwrap();
+        let settings = CommandLine::try_parse_from(["berth-allocator"]).unwrap().run;
         assert_eq!((settings.grpc_port, settings.http_port), (Port::On(8443), Port::On(8443)));
         assert_eq!(settings.unallocated_status, 429);
         assert_eq!(settings.allocation_limit, Duration::from_secs(10));
@@ -123,8 +145,8 @@ mod tests {
 
     #[test]
     fn a_port_may_be_turned_off() {
-        let settings = Settings::try_parse_from(["berth-allocator", "--grpc-port", "-1"]).unwrap();
-        assert_eq!(settings.grpc_port, Port::Off);
+        let line = CommandLine::try_parse_from(["berth-allocator", "--grpc-port", "-1"]).unwrap();
+        assert_eq!(line.run.grpc_port, Port::Off);
     }
 
     #[test]
@@ -140,7 +162,7 @@ mod tests {
             ["--disable-mtls", "maybe"],
         ] {
             let all = ["berth-allocator"].into_iter().chain(arguments);
-            assert!(Settings::try_parse_from(all).is_err(), "{arguments:?}");
+            assert!(CommandLine::try_parse_from(all).is_err(), "{arguments:?}");
         }
     }
 }

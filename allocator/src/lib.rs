@@ -8,6 +8,7 @@ pub mod actions;
 pub mod announce;
 mod app;
 pub mod book;
+pub mod certs;
 pub mod choose;
 pub mod clusters;
 mod config;
@@ -19,4 +20,4 @@ mod testing;
 mod watches;
 
 pub use app::run;
-pub use config::Settings;
+pub use config::{Command, CommandLine, Settings};

@@ -89,6 +89,16 @@ impl Cluster {
 
     /// Starts an allocator with the rights that it ships with, and waits until it serves.
     pub(crate) async fn allocator(&self, name: &str, arguments: &[&str]) -> Allocator {
+        self.allocator_with(&self.folder, name, arguments).await
+    }
+
+    /// The same with the certificates of this folder.
+    pub(crate) async fn allocator_with(
+        &self,
+        certificates: &Path,
+        name: &str,
+        arguments: &[&str],
+    ) -> Allocator {
         let instance = self.plane.instance();
         let kubeconfig = self.folder.join("allocator.kubeconfig");
         let kubeconfig =
@@ -96,7 +106,7 @@ impl Cluster {
         let name = &format!("{name}-{}", self.namespace);
         let port = |purpose: &str| instance.port(&format!("{name}-{purpose}")).expect("a port");
         let (port, api_port, admin) = (port("service"), port("api"), port("admin"));
-        let path = |name: &str| self.folder.join(name).to_string_lossy().into_owned();
+        let path = |name: &str| certificates.join(name).to_string_lossy().into_owned();
         let launch = Launch::new(name, env!("CARGO_BIN_EXE_berth-allocator"))
             .arguments(["--kubeconfig".to_owned(), kubeconfig.to_string_lossy().into_owned()])
             .arguments(["--address", "127.0.0.1", "--log-level", "info,berth_allocator=debug"])

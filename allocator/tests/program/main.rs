@@ -2,6 +2,7 @@
 
 mod api;
 mod certificates;
+mod certs;
 mod cluster;
 mod clusters;
 mod races;

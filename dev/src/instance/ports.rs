@@ -11,7 +11,7 @@ use std::path::Path;
 use super::InstanceError;
 
 const FIRST: u16 = 20_000;
-const BLOCK: u16 = 50;
+const BLOCK: u16 = 120;
 const FILE: &str = "ports.json";
 
 /// The port for `purpose`, chosen at the first call and written down.
