@@ -6,7 +6,7 @@
 //! and the same is checked as after random kills.
 //!
 //! `BERTH_KILL_POINTS` chooses: `all`, or `2/3` for every third from the second on. Without it the story goes through a
-//! quarter of the points, another one each day, and prints which; those for which a node falls silent are left out then.
+//! quarter of the points; those for which a node falls silent are left out then.
 
 #[path = "kill_points/choice.rs"]
 mod choice;
