@@ -90,8 +90,9 @@ pub fn told(
     (!conditions.is_empty()).then_some(conditions)
 }
 
-/// The API keeps whole seconds: what is written must be what is read back.
-fn whole_seconds(time: Timestamp) -> Timestamp {
+/// The time as the API keeps it, in whole seconds: what is written must be what is read back.
+#[must_use]
+pub fn whole_seconds(time: Timestamp) -> Timestamp {
     Timestamp::from_second(time.as_second()).unwrap_or(time)
 }
 

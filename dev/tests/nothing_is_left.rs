@@ -195,6 +195,9 @@ async fn a_command_that_came_to_its_end_continues_and_goes_down() {
 
 #[tokio::test]
 async fn what_a_killed_owner_left_ends_with_it_and_is_swept() {
+    if std::env::var_os(OWNER).is_some() {
+        return own_until_killed().await;
+    }
     let mut owner = Owner::start();
     let folder = owner.folder();
     let number = instances().into_iter().find(|instance| instance.folder == folder).unwrap().number;
@@ -211,14 +214,17 @@ async fn what_a_killed_owner_left_ends_with_it_and_is_swept() {
     assert_eq!(traces(&folder, number), Vec::<String>::new());
 }
 
-/// A process that owns an instance: this very program, told to run one test.
+/// Set where this program is the owner that a test has started, and is to be killed.
+const OWNER: &str = "BERTH_TEST_OWNER";
+
+/// A process that owns an instance: this very program, told to run the test that begins with being one.
 struct Owner(Child);
 
 impl Owner {
     fn start() -> Self {
-        let arguments = ["--exact", "an_owner_waits_to_be_killed", "--ignored", "--nocapture"];
-        let program = std::env::current_exe().unwrap();
-        Self(Command::new(program).args(arguments).stdout(Stdio::piped()).spawn().unwrap())
+        let arguments = ["--exact", "what_a_killed_owner_left_ends_with_it_and_is_swept", "--nocapture"];
+        let mut program = Command::new(std::env::current_exe().unwrap());
+        Self(program.args(arguments).env(OWNER, "1").stdout(Stdio::piped()).spawn().unwrap())
     }
 
     fn folder(&mut self) -> PathBuf {
@@ -230,9 +236,7 @@ impl Owner {
     }
 }
 
-#[tokio::test]
-#[ignore = "the other half of a test in this file, which starts it and kills it"]
-async fn an_owner_waits_to_be_killed() {
+async fn own_until_killed() {
     let control_plane = ControlPlane::start(ControlPlaneOptions::default()).await.unwrap();
     println!("folder: {}", control_plane.instance().folder().display());
     std::future::pending::<()>().await;

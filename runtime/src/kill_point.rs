@@ -233,18 +233,21 @@ mod tests {
         }
     }
 
-    /// Passes points in a process of its own, which the test below starts.
-    #[tokio::test]
-    #[ignore = "dies: started by the test that watches it"]
-    async fn a_lamp_shines_and_goes_out() {
+    /// Set in the processes that the test below starts, to see them die.
+    const LAMP: &str = "BERTH_TEST_LAMP";
+
+    async fn shine_and_go_out() {
         let failed: Result<(), ()> = around(Lamp::Shine, async { Err(()) }).await;
         let done: Result<(), ()> = around(Lamp::Shine, async { Ok(()) }).await;
         assert_eq!((failed, done), (Err(()), Ok(())));
         pass(Lamp::GoOut, Side::Before);
     }
 
-    #[test]
-    fn a_program_dies_at_its_point_and_nowhere_else() {
+    #[tokio::test]
+    async fn a_program_dies_at_its_point_and_nowhere_else() {
+        if std::env::var_os(LAMP).is_some() {
+            return shine_and_go_out().await;
+        }
         let itself = std::env::current_exe().expect("this program");
         let rows = [
             ("lamp:shine:before:1", true),
@@ -257,9 +260,9 @@ mod tests {
             ("stove:shine:before:1", false),
         ];
         for (point, dies) in rows {
-            let name = "kill_point::tests::a_lamp_shines_and_goes_out";
+            let name = "kill_point::tests::a_program_dies_at_its_point_and_nowhere_else";
             let mut lamp = Command::new(&itself);
-            lamp.args(["--exact", name, "--ignored", "--nocapture"]).env(VARIABLE, point);
+            lamp.args(["--exact", name, "--nocapture"]).env(LAMP, "1").env(VARIABLE, point);
             let ended = lamp.output().expect("runs");
             let signal = dies.then_some(9);
             assert_eq!(ended.status.signal(), signal, "{point}: {ended:?}");

@@ -1,6 +1,6 @@
 //! The writes to a GameServer, as merge patches under the version that was seen. Pure.
 
-use berth_api::conditions::{ConditionKind, Trouble, told};
+use berth_api::conditions::{ConditionKind, Trouble, told, whole_seconds};
 use berth_api::game_server::{GameServer, NodeAddress, PortSpec};
 use berth_api::lifecycle::State;
 use berth_api::names;
@@ -161,7 +161,7 @@ pub(super) fn end(server: &GameServer, to: State, reason: &Reason, now: Timestam
     patch.status("state", json!(to));
     patch.annotate(names::REASON_ANNOTATION, reason_text(reason));
     if to == State::Error {
-        let seconds = Timestamp::from_second(now.as_second()).unwrap_or(now);
+        let seconds = whole_seconds(now);
         patch.annotate(names::ERRORED_AT_ANNOTATION, seconds.to_string());
     }
     patch.finish()

@@ -1,6 +1,6 @@
 //! What is said of an autoscaler after a look: its status, and what of it is news. Pure.
 
-use berth_api::conditions::{ConditionKind, Trouble, told, trouble};
+use berth_api::conditions::{ConditionKind, Trouble, told, trouble, whole_seconds};
 use berth_api::events::EventReason;
 use berth_api::fleet_autoscaler::FleetAutoscalerStatus;
 use berth_runtime::error::chain;
@@ -109,11 +109,6 @@ pub(super) fn report(
     let conditions = told(Some(known), ConditionKind::AbleToScale, unable, now);
     status.conditions = told(conditions.as_deref(), ConditionKind::WithinLimits, limited.as_ref(), now);
     (status, news)
-}
-
-/// What is written must be what is read back.
-fn whole_seconds(time: Timestamp) -> Timestamp {
-    Timestamp::from_second(time.as_second()).unwrap_or(time)
 }
 
 #[cfg(test)]
