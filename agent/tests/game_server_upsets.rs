@@ -18,7 +18,7 @@ use berth_api::link::{Change, Pulse, ServerUid, ToAgent};
 use berth_api::node_lease::{HandOver, Returned};
 use berth_dev::eventually;
 use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
@@ -563,4 +563,37 @@ async fn a_game_node_that_somebody_deletes_is_written_again_though_nothing_chang
     });
     again.await.expect("in time");
     agent.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_cannot_be_read_keeps_nobody_else_from_being_adopted() {
+    let world = World::new().await;
+    let agent = world.start().await;
+    for name in ["odd", "fine"] {
+        world.hand_over(name, spec(one_port())).await;
+        world.until_state(name, State::Scheduled).await;
+    }
+    agent.stop().await;
+    // More than a port can be, and no less than the schema allows; in the second case no list shows it either.
+    let ports = json!([{ "name": "game", "port": 70000 }]);
+    for status in [json!({ "ports": ports }), json!({ "ports": ports, "nodeName": "" })] {
+        let patch = Patch::Merge(json!({ "status": status }));
+        let objects: Api<DynamicObject> = Api::namespaced_with(
+            world.client.clone(),
+            &world.namespace,
+            &ApiResource::erase::<GameServer>(&()),
+        );
+        objects.patch("odd", &PatchParams::default(), &patch).await.expect("changed");
+        let agent = world.start().await;
+        change(&world, "fine", json!({ "status": { "address": "" } })).await;
+        world
+            .until("fine", "an address", |server| match server.status.clone().unwrap_or_default().address {
+                address if address.is_empty() => Err("none".to_owned()),
+                _ => Ok(()),
+            })
+            .await;
+        let pod = world.pods().get("odd").await.expect("its pod stays");
+        assert_eq!(pod.metadata.deletion_timestamp, None);
+        agent.stop().await;
+    }
 }

@@ -13,4 +13,4 @@ pub use bounded::{CallError, within};
 pub use class::{Class, classify, classify_watch};
 pub use connect::{ConnectError, KubeSettings, client};
 pub use version::{VersionError, require_version};
-pub use watching::{Lenient, Skipped, Undecodable, watch, watch_lenient};
+pub use watching::{Lenient, Skipped, Undecodable, open, watch, watch_lenient};

@@ -12,7 +12,7 @@ use berth_api::game_server::{GameServer, PortSpec};
 use berth_api::names;
 use berth_runtime::clock::{Clock, Instant};
 use berth_runtime::kill_point::around;
-use berth_runtime::kube_client::{CallError, Class, within};
+use berth_runtime::kube_client::{CallError, Class, Lenient, open, within};
 use k8s_openapi::api::core::v1::{Event, Pod, ServiceAccount};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
 use kube::{Api, Client, Resource as _};
@@ -233,6 +233,20 @@ impl<H: Host> Actor<H> {
     /// What the API server answered.
     pub async fn look(&self, namespace: &str, name: &str) -> Result<Option<GameServer>, ApplyError> {
         self.read("read the game server", self.servers(namespace).get_opt(name)).await
+    }
+
+    /// The same of one that may be undecodable, which is then as good as none.
+    ///
+    /// # Errors
+    /// What the API server answered.
+    pub async fn look_leniently(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<GameServer>, ApplyError> {
+        let servers = Api::<Lenient<GameServer>>::namespaced(self.client.clone(), namespace);
+        let found = self.read("read the game server", servers.get_opt(name)).await?;
+        Ok(found.and_then(|server| open(server, &self.metrics.skipped).ok()))
     }
 
     /// The pod as the API server has it now.

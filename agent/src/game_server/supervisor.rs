@@ -440,7 +440,7 @@ async fn look_for_strays<H: Host>(
         let name = pod.metadata.name.as_deref().unwrap_or_default();
         let mut backoff = Backoff::new(WAITS.0, WAITS.1);
         let found = loop {
-            match actor.look(namespace, name).await {
+            match actor.look_leniently(namespace, name).await {
                 Ok(found) => break found,
                 Err(error) => {
                     warn!(namespace, name, error = %chain(&error), "could not look for the server of a pod");

@@ -102,7 +102,11 @@ where
     }
 }
 
-fn open<K>(object: Lenient<K>, skipped: &Skipped) -> Result<K, Undecodable>
+/// What is in a lenient object. One that cannot be decoded is warned of and counted.
+///
+/// # Errors
+/// It cannot be decoded.
+pub fn open<K>(object: Lenient<K>, skipped: &Skipped) -> Result<K, Undecodable>
 where
     K: Resource,
     K::DynamicType: Default,
