@@ -110,6 +110,17 @@ struct Line {
     rests_until: Option<Instant>,
 }
 
+impl Line {
+    /// Still to be used, or still to be left alone.
+    fn is_of_use(&self, now: Instant) -> bool {
+        self.open.as_ref().is_some_and(|(_, since)| now < *since + LINE_AGE) || self.rests(now)
+    }
+
+    fn rests(&self, now: Instant) -> bool {
+        self.rests_until.is_some_and(|until| now < until)
+    }
+}
+
 /// Asks other clusters.
 pub struct Courier {
     client: Client,
@@ -141,7 +152,7 @@ impl Courier {
         let cluster = || connection.cluster_name.clone();
         let mut last = CourierError::Resting { cluster: cluster() };
         let mut backoff = Backoff::new(PAUSE, PAUSE * 2_u32.pow(ROUNDS));
-        for round in 0..ROUNDS {
+        for _ in 0..ROUNDS {
             let mut is_worth_a_round = false;
             for endpoint in connection.allocation_endpoints.iter().map(|endpoint| with_port(endpoint)) {
                 let key = LineKey {
@@ -182,9 +193,6 @@ impl Courier {
                             // Another certificate may do.
                             self.hang_up(key.clone(), None);
                         }
-                        if code == Code::Aborted && round + 1 == ROUNDS {
-                            return Ok(Reply::Contention);
-                        }
                         let message = status.message().to_owned();
                         last = CourierError::Refused {
                             cluster: cluster(),
@@ -201,7 +209,10 @@ impl Courier {
             }
             sleep(wait).await;
         }
-        Err(last)
+        match last {
+            CourierError::Refused { code: Code::Aborted, .. } => Ok(Reply::Contention),
+            last => Err(last),
+        }
     }
 
     async fn call(
@@ -220,14 +231,14 @@ impl Courier {
 
     fn rests(&self, key: &LineKey) -> bool {
         let now = self.clock.instant();
-        self.lock().get(key).is_some_and(|line| line.rests_until.is_some_and(|until| now < until))
+        self.lock().get(key).is_some_and(|line| line.rests(now))
     }
 
     /// The open line, or a new one.
     async fn line(&self, key: &LineKey, connection: &ConnectionInfo) -> Result<Channel, CourierError> {
         let now = self.clock.instant();
-        let open = self.lock().get(key).and_then(|line| line.open.clone());
-        if let Some((channel, _)) = open.filter(|(_, since)| now < *since + LINE_AGE) {
+        let open = self.lock().get(key).filter(|line| line.is_of_use(now)).and_then(|line| line.open.clone());
+        if let Some((channel, _)) = open {
             return Ok(channel);
         }
         let unfit = |what: String| CourierError::Unfit { cluster: connection.cluster_name.clone(), what };
@@ -250,7 +261,10 @@ impl Courier {
             .tls_config(tls)
             .map_err(|error| unfit(format!("its certificates cannot be used: {}", told(&error))))?;
         let channel = endpoint.connect_lazy();
-        self.lock().entry(key.clone()).or_default().open = Some((channel.clone(), now));
+        let mut lines = self.lock();
+        // Of policies and certificates that are no more, nothing is kept.
+        lines.retain(|_, line| line.is_of_use(now));
+        lines.insert(key.clone(), Line { open: Some((channel.clone(), now)), rests_until: None });
         Ok(channel)
     }
 

@@ -1,12 +1,12 @@
 //! What can be counted about other clusters.
 
 use berth_runtime::metrics::Metrics;
-use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
+use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 
 /// What came of a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     Allocated,
     Nothing,
@@ -16,9 +16,21 @@ pub(super) enum Outcome {
     Skipped,
 }
 
+impl Outcome {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Allocated => "allocated",
+            Self::Nothing => "nothing",
+            Self::Refused => "refused",
+            Self::Silent => "silent",
+            Self::Skipped => "skipped",
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Labels {
-    outcome: Outcome,
+    outcome: &'static str,
 }
 
 /// Metrics of asking other clusters.
@@ -41,6 +53,6 @@ impl ClusterMetrics {
     }
 
     pub(super) fn count(&self, outcome: Outcome) {
-        self.calls.get_or_create(&Labels { outcome }).inc();
+        self.calls.get_or_create(&Labels { outcome: outcome.as_str() }).inc();
     }
 }

@@ -1,18 +1,23 @@
 //! Allocation from several clusters.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex};
 
 use berth_api::allocation::proto::allocation_service_client::AllocationServiceClient;
+use berth_api::allocation::proto::allocation_service_server::{AllocationService, AllocationServiceServer};
 use berth_api::allocation::proto::{AllocationRequest, AllocationResponse, MultiClusterSetting};
 use berth_api::allocation_policy::GameServerAllocationPolicy;
 use berth_api::lifecycle::State;
 use berth_dev::eventually;
+use berth_runtime::CancellationToken;
+use berth_runtime::tasks::TaskGroup;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, DeleteParams, PostParams};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
-use tonic::transport::Channel;
-use tonic::{Code, Status};
+use tonic::transport::server::TcpIncoming;
+use tonic::transport::{Channel, Identity, Server, ServerTlsConfig};
+use tonic::{Code, Request, Response, Status};
 
 use super::cluster::{Cluster, LIMIT};
 
@@ -157,9 +162,9 @@ async fn a_dead_cluster_costs_its_timeout_once() {
             .map(|count| count.parse::<u32>().expect("a count"))
     };
     // A machine that is so slow that the rest of 15 s is over may ask once more.
-    let silent = count("Silent").expect("a silent call");
+    let silent = count("silent").expect("a silent call");
     assert!((1..=2).contains(&silent), "{metrics}");
-    assert_eq!(silent + count("Skipped").expect("skipped calls"), 5, "{metrics}");
+    assert_eq!(silent + count("skipped").expect("skipped calls"), 5, "{metrics}");
 
     // What a policy lacks is told by name where there is nobody else.
     policies(&here).delete("here", &DeleteParams::default()).await.expect("a deleted policy");
@@ -173,4 +178,98 @@ async fn a_dead_cluster_costs_its_timeout_once() {
     assert!(there.all_servers().await.is_empty());
     let free = here.all_servers().await.iter().filter(|one| one.state() == Some(State::Ready)).count();
     assert!(free <= 5, "{free}");
+}
+
+/// An allocator service that answers by a script, and in the end the same again.
+#[derive(Clone)]
+struct Scripted(Arc<Mutex<(VecDeque<Code>, u32)>>);
+
+impl Scripted {
+    fn new(answers: &[Code]) -> Self {
+        Self(Arc::new(Mutex::new((answers.iter().copied().collect(), 0))))
+    }
+
+    fn calls(&self) -> u32 {
+        self.0.lock().expect("the script").1
+    }
+
+    /// Serves it as the allocator service of a cluster.
+    async fn serve(&self, cluster: &Cluster, group: &TaskGroup) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a listener");
+        let address = listener.local_addr().expect("an address");
+        let signed = cluster.authority.server(&["127.0.0.1"]);
+        let tls = ServerTlsConfig::new().identity(Identity::from_pem(signed.certificate, signed.key));
+        let mut server = Server::builder().tls_config(tls).expect("a configuration");
+        let service = server.add_service(AllocationServiceServer::new(self.clone()));
+        let stop = group.token().cancelled_owned();
+        group.spawn(
+            "a scripted service",
+            service.serve_with_incoming_shutdown(TcpIncoming::from(listener), stop),
+        );
+        address.to_string()
+    }
+}
+
+#[tonic::async_trait]
+impl AllocationService for Scripted {
+    async fn allocate(&self, _: Request<AllocationRequest>) -> Result<Response<AllocationResponse>, Status> {
+        let mut script = self.0.lock().expect("the script");
+        script.1 += 1;
+        let code = if script.0.len() > 1 { script.0.pop_front() } else { script.0.front().copied() };
+        match code.expect("an answer") {
+            Code::Ok => Ok(Response::new(AllocationResponse {
+                game_server_name: "far".to_owned(),
+                ..AllocationResponse::default()
+            })),
+            code => Err(Status::new(code, "as the script says")),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_answer_of_another_cluster_is_taken_for_what_it_is() {
+    let (here, there) = (Cluster::start("asks").await, Cluster::elsewhere("answers").await);
+    introduce(&here, &there).await;
+    let local = here.allocator("local", &["--total-remote-allocation-timeout", "5s"]).await;
+    let service = here.service(&local).await;
+    let group = TaskGroup::new(CancellationToken::new());
+    for (name, script, expected, calls) in [
+        ("a-server", [Code::Ok, Code::Ok], Code::Ok, Some(1)),
+        ("a-server-at-the-second-try", [Code::Unknown, Code::Ok], Code::Ok, Some(2)),
+        ("none", [Code::ResourceExhausted, Code::Ok], Code::ResourceExhausted, Some(1)),
+        ("a-refusal", [Code::InvalidArgument, Code::Ok], Code::Unknown, Some(1)),
+        // Others are faster each time: tried again and again, while there is time.
+        ("contention", [Code::Aborted, Code::Aborted], Code::Aborted, None),
+    ] {
+        let scripted = Scripted::new(&script);
+        let endpoint = scripted.serve(&there, &group).await;
+        let connection = json!({
+            "clusterName": name, "namespace": "far-away", "secretName": SECRET,
+            "allocationEndpoints": [endpoint],
+        });
+        create_policy(&here, name, 1, 1, connection).await;
+        // Whoever asks before the policy is known is told that there is none.
+        let answer = once_known(&service, &here, |answer| {
+            !answer.as_ref().is_err_and(|status| status.message().contains("no GameServerAllocationPolicy"))
+        })
+        .await;
+        assert_eq!(answer.as_ref().map_or_else(Status::code, |_| Code::Ok), expected, "{name}: {answer:?}");
+        if let Ok(answer) = &answer {
+            assert_eq!((answer.game_server_name.as_str(), &answer.source), ("far", &endpoint), "{name}");
+        }
+        match calls {
+            Some(calls) => assert_eq!(scripted.calls(), calls, "{name}"),
+            None => assert!(scripted.calls() > 1, "{name}"),
+        }
+        policies(&here).delete(name, &DeleteParams::default()).await.expect("a deleted policy");
+        eventually(LIMIT, "the policy to be forgotten", async || {
+            match allocate(&mut service.clone(), &here).await {
+                Err(status) if status.message().contains("no GameServerAllocationPolicy") => Ok(()),
+                other => Err(format!("{other:?}")),
+            }
+        })
+        .await
+        .expect("a forgotten policy");
+    }
+    group.token().cancel();
 }
