@@ -16,21 +16,10 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::time::Duration;
 
-use self::world::World;
-
-fn spec(ports: Value) -> Value {
-    json!({
-        "ports": ports,
-        "template": { "spec": { "containers": [{ "name": "main", "image": "game:1" }] } }
-    })
-}
-
-fn one_port() -> Value {
-    json!([{ "name": "game", "containerPort": 7654 }])
-}
+use self::world::{World, one_port, spec};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_comes_up_serves_and_goes() {

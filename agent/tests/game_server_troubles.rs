@@ -21,14 +21,7 @@ use kube::api::{Patch, PatchParams, WatchEvent, WatchParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
-use self::world::World;
-
-fn spec(ports: Value) -> Value {
-    json!({
-        "ports": ports,
-        "template": { "spec": { "containers": [{ "name": "main", "image": "game:1" }] } }
-    })
-}
+use self::world::{World, spec};
 
 fn dynamic(name: &str) -> Value {
     json!({ "name": name, "containerPort": 7654 })

@@ -22,18 +22,7 @@ use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, Po
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
-use self::world::{LIMIT, World};
-
-fn spec(ports: Value) -> Value {
-    json!({
-        "ports": ports,
-        "template": { "spec": { "containers": [{ "name": "main", "image": "game:1" }] } }
-    })
-}
-
-fn one_port() -> Value {
-    json!([{ "name": "game", "containerPort": 7654 }])
-}
+use self::world::{LIMIT, World, one_port, spec};
 
 /// A pod that another program made for a server.
 fn pod_of(server: &GameServer, node: &str, spec: Value) -> Pod {

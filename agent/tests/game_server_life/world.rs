@@ -411,3 +411,16 @@ impl Game {
         .await;
     }
 }
+
+/// The spec of a server with these ports.
+pub(crate) fn spec(ports: Value) -> Value {
+    json!({
+        "ports": ports,
+        "template": { "spec": { "containers": [{ "name": "main", "image": "game:1" }] } }
+    })
+}
+
+/// A port that the node chooses.
+pub(crate) fn one_port() -> Value {
+    json!([{ "name": "game", "containerPort": 7654 }])
+}
