@@ -5,8 +5,10 @@
 
 pub mod app;
 pub mod config;
+pub mod drain;
 pub mod effects;
 pub mod events;
+pub mod fleetiq;
 pub mod folders;
 pub mod front;
 pub mod game_server;

@@ -16,6 +16,7 @@ pub mod lifecycle;
 pub mod link;
 pub mod names;
 pub mod node_lease;
+pub mod notice;
 pub mod quantity;
 pub mod sdk;
 pub mod template;

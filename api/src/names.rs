@@ -74,6 +74,41 @@ pub const DISRUPTION_BUDGET: &str = "agones-gameserver-safe-to-evict-false";
 
 /// Taint that a draining node carries and that game pods tolerate from the start.
 pub const DRAINING_TAINT: &str = "gamelift.status/draining";
+/// Taint of a node whose instance FleetIQ keeps; it stays while the node drains.
+pub const ACTIVE_TAINT: &str = "gamelift.status/active";
+/// Start-up taint, taken off once the instance is protected.
+pub const UNPROTECTED_TAINT: &str = "gamelift.status/unprotected";
+/// Taint that keeps everything but game servers from a node.
+pub const GAME_SERVERS_TAINT: &str = "agones.dev/gameservers";
+/// Value of all these taints.
+pub const TAINT_VALUE: &str = "true";
+
+/// Node annotation: how far the node's life with FleetIQ, or its drain, has come.
+pub const NODE_PHASE_ANNOTATION: &str = "gamelift.status/phase";
+/// Node annotation: the instance whose marks these are. Under another instance of the same Node name they are void.
+pub const NODE_INSTANCE_ANNOTATION: &str = "gamelift.status/instance-id";
+/// Node annotation: the game server group.
+pub const NODE_GROUP_ANNOTATION: &str = "gamelift.status/group";
+/// Node annotation: RFC 3339 time of the last change of the phase.
+pub const NODE_PHASE_SINCE_ANNOTATION: &str = "gamelift.status/phase-since";
+/// Node annotation: why the node drains.
+pub const NODE_DRAIN_REASON_ANNOTATION: &str = "gamelift.status/drain-reason";
+/// Node annotation: RFC 3339 time by which the node will be gone, where that is known.
+pub const NODE_DEADLINE_ANNOTATION: &str = "gamelift.status/deadline";
+/// Node annotation: [`CORDONED_BY_AGENT`] where the agent closed the node for new pods, so that it alone opens it again.
+pub const NODE_CORDONED_BY_ANNOTATION: &str = "gamelift.status/cordoned-by";
+/// Value of [`NODE_CORDONED_BY_ANNOTATION`].
+pub const CORDONED_BY_AGENT: &str = "agent";
+/// Node annotation, set by an operator: [`DRAIN_REQUESTED`] empties the node.
+pub const NODE_DRAIN_ANNOTATION: &str = "gamelift.status/drain";
+/// Value of [`NODE_DRAIN_ANNOTATION`].
+pub const DRAIN_REQUESTED: &str = "requested";
+/// Label of GameServers on a node that drains, so that selectors of allocations can avoid them.
+pub const DRAINING_LABEL: &str = "gamelift.status/draining";
+/// GameServer annotation: RFC 3339 time by which the server's node will be gone. Its game sees it in the SDK's watch.
+pub const TERMINATING_AT_ANNOTATION: &str = "gamelift.status/terminating-at";
+/// GameServer annotation: why its node drains. Its game sees it in the SDK's watch.
+pub const DRAIN_REASON_ANNOTATION: &str = "gamelift.status/drain-reason";
 /// Taint of a node whose kubelet reports not ready.
 pub const NOT_READY_TAINT: &str = "node.kubernetes.io/not-ready";
 /// Taint of a node that the control plane cannot reach.

@@ -1,0 +1,60 @@
+//! How a node is emptied without cutting a session.
+//!
+//! Who has something to say about the node's end raises a [`notice::Notice`]. They merge into one [`Course`], which the
+//! drainer alone writes and everybody else reads: the GameNode's phase, every server's worker, and FleetIQ's registrar.
+
+use jiff::Timestamp;
+
+pub mod notice;
+
+use notice::Notice;
+
+/// What the node is for at the moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Course {
+    /// Servers come and stay.
+    #[default]
+    Open,
+    /// Nothing new comes. Sessions stay, and so does the registration; it walks back when the notice does.
+    Closed {
+        /// Why.
+        notice: Notice,
+        /// From when on servers without a session are let go.
+        let_go_at: Timestamp,
+    },
+    /// The node is being emptied: servers without a session go at once, sessions until they end.
+    Draining {
+        /// Why, with the earliest deadline that is known.
+        notice: Notice,
+    },
+    /// No game server's pod is left.
+    Drained {
+        /// Why.
+        notice: Notice,
+    },
+}
+
+impl Course {
+    /// Why the node is not open.
+    #[must_use]
+    pub fn notice(&self) -> Option<&Notice> {
+        match self {
+            Self::Open => None,
+            Self::Closed { notice, .. } | Self::Draining { notice } | Self::Drained { notice } => {
+                Some(notice)
+            }
+        }
+    }
+
+    /// Whether FleetIQ may have the instance back.
+    #[must_use]
+    pub fn releases(&self) -> bool {
+        matches!(self, Self::Drained { notice } if notice.severity.releases())
+    }
+
+    /// Whether the instance is certain to end, so that nothing is begun on it any more.
+    #[must_use]
+    pub fn is_terminating(&self) -> bool {
+        self.notice().is_some_and(|notice| notice.severity >= notice::Severity::AutoScaling)
+    }
+}
