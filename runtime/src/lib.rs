@@ -14,6 +14,7 @@ pub mod kill_point;
 pub mod kube_client;
 pub mod metrics;
 pub mod notify;
+pub mod redis_url;
 pub mod shutdown;
 pub mod tasks;
 pub mod telemetry;
