@@ -96,7 +96,15 @@ impl CounterChange {
         if self.capacity.is_some() && self.count.is_none() {
             return None;
         }
-        Some(Self { capacity, count: self.count, diff: self.diff.checked_add(next.diff)? })
+        let diff = self.diff.checked_add(next.diff)?;
+        Some(match (self.count, capacity) {
+            // What is cut off here does not come back with a later capacity.
+            (Some(count), Some(most)) => {
+                let count = count.saturating_add(diff).clamp(0, most.max(0));
+                Self { capacity, count: Some(count), diff: 0 }
+            }
+            (count, capacity) => Self { capacity, count, diff },
+        })
     }
 }
 
@@ -140,6 +148,16 @@ mod tests {
             });
             assert_eq!(checked, expected.map(|(count, capacity)| counter(count, capacity)), "{name}");
         }
+    }
+
+    #[test]
+    fn what_a_capacity_has_cut_off_does_not_come_back_with_more_room() {
+        let now = counter(0, 100);
+        let full = change(None, Some(90), 5);
+        let less = full.then(&change(Some(10), None, 0)).unwrap();
+        assert_eq!(less.apply(&now), counter(10, 10));
+        let more = less.then(&change(Some(100), None, 2)).unwrap();
+        assert_eq!(more.apply(&now), counter(12, 100));
     }
 
     fn small() -> impl Strategy<Value = i64> {

@@ -107,13 +107,18 @@ impl ListChange {
         let Some(wanted) = wanted else {
             return Ok(Self { capacity, ..Self::default() });
         };
-        let remove = values(now).iter().filter(|value| !wanted.contains(value)).cloned().collect();
+        let remove: Vec<String> =
+            values(now).iter().filter(|value| !wanted.contains(value)).cloned().collect();
         let mut add: Vec<String> = Vec::new();
         for value in wanted {
             if !values(now).contains(&value) && !add.contains(&value) {
                 add.push(value);
             }
         }
+        // What does not fit is no part of the change: joined with a later one it would come back once there is room.
+        let most = capacity.or(now.capacity).unwrap_or_default();
+        let kept = values(now).iter().filter(|value| !remove.contains(value)).count();
+        add.truncate(usize::try_from(most).unwrap_or_default().saturating_sub(kept));
         Ok(Self { capacity, remove, add })
     }
 
@@ -210,6 +215,18 @@ mod tests {
         }
         for capacity in [-1, 1001] {
             assert_eq!(replace(Some(capacity), None), Err(ListError::Capacity { capacity }));
+        }
+    }
+
+    #[test]
+    fn what_did_not_fit_does_not_come_back_with_more_room() {
+        let full = list(1, "one");
+        let change = ListChange::replacing(None, Some(words("one two")), &full).unwrap();
+        assert_eq!(change.apply(&full), full);
+        let more = ListChange::replacing(Some(2), None, &full).unwrap();
+        let less = ListChange::removing("one".to_owned(), &full).unwrap();
+        for (next, expected) in [(more, list(2, "one")), (less, list(1, ""))] {
+            assert_eq!(change.then(&next).unwrap().apply(&full), expected);
         }
     }
 
