@@ -117,7 +117,7 @@ impl ListChange {
         }
         // What does not fit is no part of the change: joined with a later one it would come back once there is room.
         let most = capacity.or(now.capacity).unwrap_or_default();
-        let kept = values(now).iter().filter(|value| !remove.contains(value)).count();
+        let kept = values(now).len() - remove.len();
         add.truncate(usize::try_from(most).unwrap_or_default().saturating_sub(kept));
         Ok(Self { capacity, remove, add })
     }
