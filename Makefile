@@ -21,12 +21,19 @@ SECONDS ?= 60
 SOAK_SECONDS ?= 3600
 SOAK_KILLS ?= 1000
 
-.PHONY: help run down status images test check chaos soak bench format generate clean
+.PHONY: help run down status images test check chaos soak bench format generate clean machine
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-run: ## two real nodes, Berth, a Fleet, and a datagram answered by one of its servers; run again to continue
+# Programs that write to /dev/null as root by way of a temporary file leave an ordinary file in its place. What is written
+# to that is read again by all that ask for an empty input: rustc takes it for Rust, and cargo cannot go on, and remembers.
+machine:
+	@test -c /dev/null || { echo "/dev/null is not a device: it is made anew" >&2; \
+		mknod -m 666 /dev/null.berth c 1 3 && mv -f /dev/null.berth /dev/null && \
+		rm -f "$(CARGO_TARGET_DIR)/.rustc_info.json"; }
+
+run: machine ## two real nodes, Berth, a Fleet, and a datagram answered by one of its servers; run again to continue
 	@$(CARGO) build --package berth-brain --package berth-agent --package berth-sdk --package simple-udp --package berth-dev
 	@$(DEV) run
 
@@ -67,7 +74,7 @@ bench: ## what Berth costs, as one table; BENCH="--json --servers 2000" and the 
 	@$(CARGO) build --quiet --profile $(BENCH_PROFILE) --workspace --bins
 	@"$(CARGO_TARGET_DIR)/$$(uname -m)-unknown-linux-gnu/$(BENCH_PROFILE:dev=debug)/berth-bench" $(BENCH)
 
-check: ## format, lints, docs, generated files
+check: machine ## format, lints, docs, generated files
 	@$(CARGO) fmt --all --check
 	@$(CARGO) clippy --quiet --workspace --all-targets -- --deny warnings
 	@RUSTDOCFLAGS="--deny warnings" $(CARGO) doc --quiet --workspace --no-deps
