@@ -1,5 +1,6 @@
 //! The composition root: clients, channels, tasks, and the order in which they start and stop.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -19,11 +20,19 @@ use berth_runtime::metrics::Metrics;
 use berth_runtime::notify;
 use berth_runtime::tasks::TaskGroup;
 use kube::Client;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tracing::{info, warn};
 
-use crate::config::{BootIdSource, SOCKET_NAME, Settings, boot_id};
+use crate::config::{BootIdSource, SOCKET_NAME, Settings, SpotSessions, boot_id};
+use crate::drain::backup::{Backup, Owner};
+use crate::drain::drainer::{Drainer, Inputs, Means};
+use crate::drain::metrics::DrainMetrics;
+use crate::drain::node::NodeHand;
+use crate::drain::notice::Signal;
+use crate::drain::orders::Orders;
+use crate::drain::sources::Ordered;
 use crate::events::{EventMetrics, Recorder, sender};
+use crate::fleetiq::Standing;
 use crate::folders;
 use crate::front::{self, FrontMetrics, FrontSettings};
 use crate::game_server::apply::{Accounts, Actor, Calls, Taken};
@@ -45,6 +54,8 @@ use crate::socket::server::{self, Knowledge};
 const KUBERNETES: (u32, u32) = (1, 32);
 /// How long tasks may take to end.
 const GRACE: Duration = Duration::from_secs(5);
+/// Signals that may wait for the drainer.
+const SIGNALS: usize = 64;
 /// Socket for `berth-sdk`, below the run folder, in a folder of its own that is all it gets to see.
 const LINK: &str = "link/sdk.sock";
 
@@ -150,9 +161,36 @@ async fn compose<H: Host>(
     let (front, front_events, front_task) = front::new(front_settings, FrontMetrics::register(&mut metrics));
 
     let board = Board::default();
+    // Written by whoever speaks with FleetIQ and with the instance's metadata.
+    let (_standings, standing) = watch::channel(Standing::default());
+    let (_signals, signals) = mpsc::channel::<Signal>(SIGNALS);
+    let (orders, orders_given) = Orders::new();
+    let (ordered, ordered_seen) = watch::channel(Ordered::default());
+    let (game_pods, game_pods_seen) = watch::channel(BTreeMap::new());
     let (others, others_seen) = watch::channel(Room::default());
     let (games, games_seen) = watch::channel(Room::default());
     let (adopted, adopted_seen) = watch::channel(false);
+    let means = Means {
+        hand: NodeHand::new(client.clone(), &identity, authority.clone(), limit),
+        backup: Backup::new(
+            &settings.state_dir,
+            Owner { node_uid: identity.node_uid.clone(), boot_id: identity.boot_id.clone() },
+        ),
+        identity: identity.clone(),
+        recorder: recorder.clone(),
+        metrics: DrainMetrics::register(&mut metrics.subsystem("drain")),
+    };
+    let inputs = Inputs {
+        signals,
+        orders: orders_given,
+        node: node.clone(),
+        ordered: ordered_seen,
+        standing: standing.clone(),
+        pods: game_pods_seen,
+        adopted: adopted_seen.clone(),
+        board: board.clone(),
+    };
+    let (drainer, course) = Drainer::new(means, inputs, settings.drain);
     let actor = Arc::new(Actor {
         client: client.clone(),
         authority: authority.clone(),
@@ -162,6 +200,8 @@ async fn compose<H: Host>(
         front,
         recorder,
         node: node.clone(),
+        course: course.clone(),
+        ends_sessions: settings.spot_sessions == SpotSessions::Sigterm,
         taken: Taken { others: others_seen.clone(), games: games_seen.clone() },
         board: board.clone(),
         metrics: ServerMetrics::register(&mut metrics.subsystem("game_servers")),
@@ -171,13 +211,15 @@ async fn compose<H: Host>(
         calls: Calls::default(),
         allows_host_network: settings.host_network_ports.is_some(),
     });
-    let outlets = Outlets { others, games, adopted, ready: conditions.name("adopted") };
+    let outlets = Outlets { others, games, game_pods, adopted, ready: conditions.name("adopted") };
     let supervisor =
         Supervisor::new(actor, settings.game_namespaces.clone(), group.spawner(), front_events, outlets);
 
     let sources = Sources {
         node: node.clone(),
         ports: ports.counts(),
+        course: course.clone(),
+        standing: standing.clone(),
         others: others_seen,
         games: games_seen,
         adopted: adopted_seen,
@@ -185,9 +227,25 @@ async fn compose<H: Host>(
         reserve: settings.reserve,
     };
     let status_metrics = StatusMetrics::register(&mut metrics.subsystem("node_status"));
-    let (publisher, pictures) =
-        Publisher::new(client.clone(), &identity, authority.clone(), sources, (status_metrics, limit));
-    let knowledge = Knowledge { node: identity.node.clone(), pictures, board, authority: authority.clone() };
+    let (publisher, pictures) = Publisher::new(
+        client.clone(),
+        &identity,
+        authority.clone(),
+        sources,
+        ordered,
+        (status_metrics, limit),
+    );
+    let knowledge = Knowledge {
+        node: identity.node.clone(),
+        pictures,
+        board,
+        authority: authority.clone(),
+        course,
+        ends_sessions: settings.spot_sessions == SpotSessions::Sigterm,
+        standing,
+        orders,
+        deregistrations: None,
+    };
     let socket = server::bind(&settings.run_dir.join(SOCKET_NAME))?;
 
     if let Some(address) = settings.admin_address {
@@ -199,6 +257,7 @@ async fn compose<H: Host>(
     group.spawn("events", sender::run(client.clone(), authority, limit, events, event_metrics, stop.clone()));
     group.spawn("node", watcher::run(client, identity.node.clone(), node_sender, stop.clone()));
     group.spawn("node-status", publisher.run(stop.clone()));
+    group.spawn("drainer", drainer.run(stop.clone()));
     group.spawn("supervisor", supervisor.run(stop.clone()));
     group.spawn("lease", keeper.run(stop.clone()));
     group.spawn("watchdog", notify::keep_watchdog(|| true, stop.clone()));

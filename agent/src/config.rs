@@ -11,7 +11,9 @@ use berth_api::quantity::Quantity;
 use berth_runtime::exit::BadConfiguration;
 use berth_runtime::kube_client::KubeSettings;
 use berth_runtime::telemetry::LogSettings;
+use jiff::Timestamp;
 
+use crate::drain::drainer::DrainSettings;
 use crate::ports::PortRange;
 
 /// Name of the local socket below the run folder.
@@ -42,17 +44,104 @@ pub enum Command {
     Run(Box<Flags>),
     /// Show what the agent of this node knows
     Status(StatusFlags),
+    /// Empty this node: servers without a session leave, sessions are waited for
+    #[command(
+        after_help = "Exit codes: 0 it is ordered (with --plan: no session is at risk; with --wait: the node is empty), \
+                            1 it is not, 3 with --plan: sessions are at risk, 64 bad usage"
+    )]
+    Drain(DrainFlags),
+    /// Take back an order to empty this node
+    #[command(after_help = "Exit codes: 0 the node takes servers again, 1 nothing was done, \
+                            3 the order is taken back, and somebody else keeps the node closed or draining, 64 bad usage")]
+    Undrain(AskFlags),
+    /// Give this instance back to FleetIQ, as before Berth is removed
+    #[command(after_help = "Exit codes: 0 it is given back, 1 it is not, 64 bad usage")]
+    Deregister(AskFlags),
+    /// Say why a game server is where it is
+    #[command(
+        after_help = "Exit codes: 0 it is known, 1 nobody answered, 3 it is not on this node, 64 bad usage"
+    )]
+    Why(WhyFlags),
 }
 
-/// Flags of `status`.
+/// Where to ask, and how to print.
 #[derive(Clone, Debug, clap::Args)]
-pub struct StatusFlags {
-    /// Print JSON instead of a table
+pub struct AskFlags {
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
     /// Socket of the agent
     #[arg(long, env = "BERTH_SOCKET", default_value = "/run/berth/agent.sock")]
     pub socket: PathBuf,
+}
+
+/// Flags of `status`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct StatusFlags {
+    /// Where and how
+    #[command(flatten)]
+    pub ask: AskFlags,
+    /// Show it again every second, until interrupted
+    #[arg(long)]
+    pub watch: bool,
+}
+
+/// Flags of `drain`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct DrainFlags {
+    /// Where and how
+    #[command(flatten)]
+    pub ask: AskFlags,
+    /// When the node will be gone: a length of time such as 10m, or an RFC 3339 time. Sessions that last until then are
+    /// ended, as --spot-sessions of the agent says; without it none ever is
+    #[arg(long, value_parser = deadline)]
+    pub deadline: Option<Deadline>,
+    /// Why, for everybody who looks
+    #[arg(long)]
+    pub reason: Option<String>,
+    /// Only say what it would mean
+    #[arg(long)]
+    pub plan: bool,
+    /// Wait until no game server is left
+    #[arg(long, conflicts_with = "plan")]
+    pub wait: bool,
+}
+
+/// Flags of `why`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct WhyFlags {
+    /// The game server: NAME, or NAMESPACE/NAME where several have that name
+    pub server: String,
+    /// Where and how
+    #[command(flatten)]
+    pub ask: AskFlags,
+}
+
+/// A time to come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deadline {
+    /// After so long.
+    In(Duration),
+    /// Then.
+    At(Timestamp),
+}
+
+impl Deadline {
+    /// The time itself.
+    #[must_use]
+    pub fn from(self, now: Timestamp) -> Timestamp {
+        match self {
+            Self::In(length) => now.saturating_add(length).unwrap_or(Timestamp::MAX),
+            Self::At(time) => time,
+        }
+    }
+}
+
+fn deadline(text: &str) -> Result<Deadline, String> {
+    duration(text).map(Deadline::In).or_else(|_| {
+        let wrong = |_| "must be a length such as 10m, or a time such as 2026-01-31T12:00:00Z".to_owned();
+        text.parse().map(Deadline::At).map_err(wrong)
+    })
 }
 
 /// Flags of `run`, as given.
@@ -114,9 +203,28 @@ pub struct Flags {
     /// Memory kept for the node's own daemons
     #[arg(long, env = "BERTH_RESERVE_MEMORY", default_value = "0")]
     pub reserve_memory: String,
+    /// How long game servers without a session stay on a node that somebody else has cordoned
+    #[arg(long, env = "BERTH_CORDON_GRACE", default_value = "30s", value_parser = duration)]
+    pub cordon_grace: Duration,
+    /// How long a drain waits for sessions before the node counts as empty; without end if not given
+    #[arg(long, env = "BERTH_DRAIN_MAX_WAIT", value_parser = duration)]
+    pub drain_max_wait: Option<Duration>,
+    /// What becomes of sessions that their node does not outlive
+    #[arg(long, env = "BERTH_SPOT_SESSIONS", value_enum, default_value_t = SpotSessions::Sigterm)]
+    pub spot_sessions: SpotSessions,
     /// How to log
     #[command(flatten)]
     pub log: LogSettings,
+}
+
+/// What becomes of sessions whose node will be gone at a known time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum SpotSessions {
+    /// Their pods are deleted with their grace, so that it is over 5 s before the node is
+    #[default]
+    Sigterm,
+    /// Their games are told, and nothing else
+    Notify,
 }
 
 /// Where the name of this boot comes from.
@@ -181,6 +289,10 @@ pub struct Settings {
     pub game_namespaces: BTreeSet<String>,
     /// Kept for the node's own daemons.
     pub reserve: Room,
+    /// How the node is emptied.
+    pub drain: DrainSettings,
+    /// What becomes of sessions that their node does not outlive.
+    pub spot_sessions: SpotSessions,
 }
 
 impl TryFrom<Flags> for Settings {
@@ -221,6 +333,8 @@ impl TryFrom<Flags> for Settings {
             sdk_uid: flags.sdk_uid,
             admin_address: flags.admin_address,
             game_namespaces: namespaces(flags.game_namespaces)?,
+            drain: DrainSettings { cordon_grace: flags.cordon_grace, max_wait: flags.drain_max_wait },
+            spot_sessions: flags.spot_sessions,
             reserve: Room {
                 milli_cpu: amount("--reserve-cpu", &flags.reserve_cpu)?.as_milli(),
                 memory_bytes: amount("--reserve-memory", &flags.reserve_memory)?.as_whole(),
@@ -359,7 +473,8 @@ fn duration(text: &str) -> Result<Duration, String> {
         "ms" => Ok(Duration::from_millis(number)),
         "s" => Ok(Duration::from_secs(number)),
         "m" => number.checked_mul(60).map(Duration::from_secs).ok_or_else(|| "is too long".to_owned()),
-        _ => Err("must end in ms, s or m, such as 10s".to_owned()),
+        "h" => number.checked_mul(3600).map(Duration::from_secs).ok_or_else(|| "is too long".to_owned()),
+        _ => Err("must end in ms, s, m or h, such as 10s".to_owned()),
     }
 }
 
@@ -400,7 +515,7 @@ mod tests {
             (&["--lease-duration", "2s"], "4s to 300s"),
             (&["--lease-margin", "100ms"], "at least 1s"),
             (&["--lease-renewal", "5s"], "must fit into the duration"),
-            (&["--lease-duration", "10"], "must end in ms, s or m"),
+            (&["--lease-duration", "10"], "must end in ms, s, m or h"),
             (&["--reserve-memory=-1"], "not below 0"),
             (&["--run-dir", "run"], "absolute path"),
         ];

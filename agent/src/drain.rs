@@ -5,7 +5,17 @@
 
 use jiff::Timestamp;
 
+pub mod backup;
+pub mod drainer;
+pub mod exposure;
+pub mod marks;
+pub mod memory;
+pub mod metrics;
+pub mod node;
 pub mod notice;
+pub mod orders;
+pub mod plan;
+pub mod sources;
 
 use notice::Notice;
 
@@ -43,6 +53,17 @@ impl Course {
             Self::Closed { notice, .. } | Self::Draining { notice } | Self::Drained { notice } => {
                 Some(notice)
             }
+        }
+    }
+
+    /// A short fixed word.
+    #[must_use]
+    pub const fn word(&self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Closed { .. } => "closed",
+            Self::Draining { .. } => "draining",
+            Self::Drained { .. } => "drained",
         }
     }
 

@@ -35,6 +35,14 @@ berth_runtime::effects! {
         DeleteServer = "delete_server",
         /// Delete its pod.
         DeletePod = "delete_pod",
+        /// Delete a server without a session, since its node is being emptied.
+        Withdraw = "withdraw",
+        /// Tell a game that its node is being emptied, or that it is not any more.
+        TellDrain = "tell_drain",
+        /// Have a pod tolerate the taint of a node that is being emptied.
+        Tolerate = "tolerate",
+        /// Delete the pod of a session that its node does not outlive.
+        EndSession = "end_session",
         /// Remove its finalizer.
         Finish = "finish",
         /// Write its addresses.
@@ -47,6 +55,18 @@ berth_runtime::effects! {
         LetGo = "let_go",
         /// Listen in the sandbox of a pod.
         OpenSdk = "open_sdk",
+        /// Keep a copy of the node's marks.
+        KeepMarks = "keep_marks",
+        /// Write the Node's marks.
+        MarkNode = "mark_node",
+        /// Close the Node.
+        CordonNode = "cordon_node",
+        /// Open it again.
+        UncordonNode = "uncordon_node",
+        /// Put a taint on it.
+        TaintNode = "taint_node",
+        /// Take one off.
+        UntaintNode = "untaint_node",
         /// Listen for `berth-sdk`.
         Listen = "listen",
         /// Say Hello to `berth-sdk`.
@@ -62,6 +82,22 @@ berth_runtime::effects! {
         /// Have it forget a server.
         Forget = "forget",
     }
+}
+
+impl Effect {
+    /// What is done when a node is emptied, and when that is taken back. A test of its own brings the agent past these.
+    pub const OF_DRAIN: [Self; 10] = [
+        Self::Withdraw,
+        Self::TellDrain,
+        Self::Tolerate,
+        Self::EndSession,
+        Self::KeepMarks,
+        Self::MarkNode,
+        Self::CordonNode,
+        Self::UncordonNode,
+        Self::TaintNode,
+        Self::UntaintNode,
+    ];
 }
 
 impl From<&ToSdk> for Effect {

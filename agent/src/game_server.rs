@@ -14,6 +14,7 @@ use berth_api::lifecycle::State;
 use berth_api::link::ServerUid;
 use berth_runtime::kube_client::Skipped;
 use berth_runtime::metrics::Subsystem;
+use jiff::Timestamp;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -94,6 +95,11 @@ pub enum Reason {
     },
     /// The game called Shutdown.
     ShutdownCalled,
+    /// The session ended because its node does.
+    NodeEnds {
+        /// When the node will be gone.
+        at: Timestamp,
+    },
     /// Somebody deletes the server.
     Deleted,
 }
@@ -117,6 +123,7 @@ impl Reason {
             Self::QuotaExceeded { .. } => "QuotaExceeded",
             Self::TooLong { .. } => "TooLong",
             Self::ShutdownCalled => "ShutdownCalled",
+            Self::NodeEnds { .. } => "NodeEnds",
             Self::Deleted => "Deleted",
         }
     }
@@ -147,6 +154,7 @@ impl fmt::Display for Reason {
                 write!(formatter, "it stayed in {state} for more than {} seconds", allowed.as_secs())
             }
             Self::ShutdownCalled => formatter.write_str("the game called Shutdown"),
+            Self::NodeEnds { at } => write!(formatter, "the node will be gone at {at}"),
             Self::Deleted => formatter.write_str("the server is being deleted"),
         }
     }
@@ -178,6 +186,33 @@ pub struct Line {
     pub sdk: String,
     /// Why it is where it is, or what keeps it from going on.
     pub reason: Option<String>,
+    /// Players, as far as the game counts them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub players: Option<Amount>,
+    /// Its counters and lists, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub amounts: BTreeMap<String, Amount>,
+    /// The states in which this agent has seen it, the present one last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub history: Vec<Moment>,
+}
+
+/// How much there is of something, of how much.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Amount {
+    /// How much there is.
+    pub count: i64,
+    /// How much there may be.
+    pub capacity: i64,
+}
+
+/// A state, and since when this agent has seen it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Moment {
+    /// The state.
+    pub state: State,
+    /// RFC 3339 time.
+    pub since: String,
 }
 
 /// The servers of this node as their workers see them. Clones show the same.
@@ -248,6 +283,14 @@ pub struct ServerMetrics {
     pub handed_back: Counter,
     /// Changes of games that were dropped.
     pub changes_dropped: Counter,
+    /// Servers without a session deleted because their node was being emptied.
+    pub withdrawn: Counter,
+    /// Times such a server had been changed since it was looked at, as by an allocation.
+    pub withdrawals_lost: Counter,
+    /// Tolerations added to pods.
+    pub tolerations: Counter,
+    /// Sessions ended because their node ends.
+    pub sessions_ended: Counter,
     /// Servers left alone because their namespace is not served.
     pub foreign_namespaces: Counter,
     /// Objects that could not be decoded.
@@ -272,6 +315,26 @@ impl ServerMetrics {
                 "changes_dropped",
                 "Changes that games asked for and that were dropped",
                 new.changes_dropped,
+            ),
+            withdrawn: subsystem.register(
+                "withdrawn",
+                "Game servers without a session deleted because their node is being emptied",
+                new.withdrawn,
+            ),
+            withdrawals_lost: subsystem.register(
+                "withdrawals_lost",
+                "Times somebody, such as an allocation, had changed such a game server first",
+                new.withdrawals_lost,
+            ),
+            tolerations: subsystem.register(
+                "tolerations",
+                "Pods that got a toleration, so that a draining node keeps them",
+                new.tolerations,
+            ),
+            sessions_ended: subsystem.register(
+                "sessions_ended",
+                "Sessions ended because their node ends",
+                new.sessions_ended,
             ),
             foreign_namespaces: subsystem.register(
                 "foreign_namespaces",

@@ -2,16 +2,21 @@
 
 use std::process::ExitCode;
 
-use berth_agent::config::{Command, CommandLine, Flags, Settings, StatusFlags};
-use berth_agent::{app, socket};
-use berth_runtime::{clock, exit, shutdown, telemetry};
+use berth_agent::app;
+use berth_agent::config::{Command, CommandLine, Flags, Settings};
+use berth_agent::socket::command;
+use berth_runtime::{exit, shutdown, telemetry};
 
 fn main() -> ExitCode {
     exit::run(|line: CommandLine| async move {
         match line.command {
             None => Box::pin(run(line.run)).await,
             Some(Command::Run(flags)) => Box::pin(run(*flags)).await,
-            Some(Command::Status(flags)) => status(&flags).await,
+            Some(Command::Status(flags)) => command::status(&flags).await,
+            Some(Command::Drain(flags)) => command::drain(&flags).await,
+            Some(Command::Undrain(flags)) => command::undrain(&flags).await,
+            Some(Command::Deregister(flags)) => command::deregister(&flags).await,
+            Some(Command::Why(flags)) => command::why(&flags).await,
         }
     })
 }
@@ -22,14 +27,4 @@ async fn run(flags: Flags) -> anyhow::Result<()> {
     telemetry::init(&log)?;
     let stop = shutdown::Shutdown::on_signals()?.token();
     app::run(settings, stop).await
-}
-
-async fn status(flags: &StatusFlags) -> anyhow::Result<()> {
-    let status = socket::client::status(&flags.socket).await?;
-    if flags.json {
-        println!("{}", serde_json::to_string_pretty(&status)?);
-    } else {
-        print!("{}", status.table(clock::now()));
-    }
-    Ok(())
 }

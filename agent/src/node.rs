@@ -7,6 +7,8 @@ use berth_api::game_server::{GameServer, NodeAddress};
 use berth_api::names;
 use k8s_openapi::api::core::v1::{Node, PodSpec, Taint, Toleration};
 
+use crate::drain::marks::Marks;
+
 pub mod room;
 pub mod watcher;
 
@@ -15,12 +17,20 @@ pub mod watcher;
 pub struct NodeFacts {
     /// Its UID.
     pub uid: String,
+    /// Its version, where that is a number.
+    pub version: u64,
     /// Its addresses, in their order.
     pub addresses: Vec<NodeAddress>,
     /// The address that its operator gives to players, instead of those.
     pub given_address: Option<String>,
     /// Closed for new pods.
     pub is_cordoned: bool,
+    /// It was an agent of ours that closed it.
+    pub is_cordoned_by_agent: bool,
+    /// An operator asks by an annotation that it be emptied.
+    pub asks_for_drain: bool,
+    /// What it says of its drain and its standing with FleetIQ.
+    pub marks: Marks,
     /// Taints that keep pods away.
     pub taints: Vec<Taint>,
     /// What pods may use.
@@ -59,22 +69,27 @@ impl NodeFacts {
     pub fn read(node: &Node) -> Self {
         let spec = node.spec.clone().unwrap_or_default();
         let status = node.status.clone().unwrap_or_default();
+        let annotations = node.metadata.annotations.as_ref();
+        let says = |name: &str, value: &str| {
+            annotations.and_then(|all| all.get(name)).is_some_and(|said| said == value)
+        };
         Self {
             uid: node.metadata.uid.clone().unwrap_or_default(),
+            version: version(node),
             addresses: status
                 .addresses
                 .unwrap_or_default()
                 .into_iter()
                 .map(|one| NodeAddress { kind: one.type_, address: one.address })
                 .collect(),
-            given_address: node
-                .metadata
-                .annotations
-                .as_ref()
+            given_address: annotations
                 .and_then(|annotations| annotations.get(names::ADDRESS_ANNOTATION))
                 .map(|given| given.trim().to_owned())
                 .filter(|given| !given.is_empty()),
             is_cordoned: spec.unschedulable == Some(true),
+            is_cordoned_by_agent: says(names::NODE_CORDONED_BY_ANNOTATION, names::CORDONED_BY_AGENT),
+            asks_for_drain: says(names::NODE_DRAIN_ANNOTATION, names::DRAIN_REQUESTED),
+            marks: Marks::read(annotations),
             taints: spec.taints.unwrap_or_default().into_iter().filter(keeps_away).collect(),
             allocatable: room::allocatable(&status.allocatable.unwrap_or_default()),
         }
@@ -115,6 +130,11 @@ impl NodeFacts {
         Some(Address { kind: found.kind.clone(), address: found.address.clone(), is_asked_for })
     }
 
+    /// Whether it has a taint of ours, by its key and whatever its effect.
+    pub fn has_taint(&self, key: &str) -> bool {
+        self.taints.iter().any(|taint| taint.key == key)
+    }
+
     /// Why the node does not take a new pod of this template.
     pub fn refuses(&self, template: Option<&PodSpec>) -> Option<String> {
         if self.is_cordoned {
@@ -133,6 +153,11 @@ impl NodeFacts {
     }
 }
 
+/// The version of an object, where that is a number, as everywhere.
+pub(crate) fn version(node: &Node) -> u64 {
+    node.metadata.resource_version.as_deref().and_then(|text| text.parse().ok()).unwrap_or_default()
+}
+
 fn keeps_away(taint: &Taint) -> bool {
     taint.effect == "NoSchedule" || taint.effect == "NoExecute"
 }
@@ -143,7 +168,8 @@ fn is_ours(taint: &Taint) -> bool {
     is_known && taint.effect == "NoExecute"
 }
 
-fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
+/// Whether a toleration is one of this taint.
+pub(crate) fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
     let effect = toleration.effect.as_deref().unwrap_or_default();
     if !effect.is_empty() && effect != taint.effect {
         return false;

@@ -15,6 +15,8 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::watch;
 
+use crate::drain::Course;
+use crate::fleetiq::{Offers, Standing};
 use crate::game_server::{Board, Line};
 use crate::identity::Identity;
 use crate::node::NodeFacts;
@@ -29,6 +31,10 @@ pub struct Sources {
     pub node: watch::Receiver<Arc<NodeFacts>>,
     /// Host ports.
     pub ports: watch::Receiver<BTreeMap<String, PortCount>>,
+    /// What the node is for.
+    pub course: watch::Receiver<Course>,
+    /// The standing with FleetIQ.
+    pub standing: watch::Receiver<Standing>,
     /// What pods that are no game servers take.
     pub others: watch::Receiver<Room>,
     /// What game pods take.
@@ -48,6 +54,10 @@ pub struct Seen<'a> {
     pub identity: &'a Identity,
     /// Our Node object.
     pub node: &'a NodeFacts,
+    /// What the node is for.
+    pub course: &'a Course,
+    /// The standing with FleetIQ.
+    pub standing: &'a Standing,
     /// Epoch of the lease, where it is held.
     pub epoch: Option<Epoch>,
     /// Whether everything that was there at start-up has been adopted.
@@ -74,7 +84,13 @@ pub fn picture(seen: Seen<'_>, before: &GameNodeStatus, now: Timestamp) -> GameN
     GameNodeStatus {
         phase,
         phase_since: if same_phase { before.phase_since.clone() } else { Some(now.to_string()) },
-        phase_reason: reason.map(str::to_owned),
+        phase_reason: reason,
+        protection: seen.standing.protection,
+        deadline: seen
+            .course
+            .notice()
+            .and_then(|notice| notice.deadline)
+            .map(|deadline| deadline.to_string()),
         node_uid: seen.identity.node_uid.clone(),
         boot_id: seen.identity.boot_id.clone(),
         epoch: seen.epoch.map_or(before.epoch, |epoch| epoch.0),
@@ -89,19 +105,28 @@ pub fn picture(seen: Seen<'_>, before: &GameNodeStatus, now: Timestamp) -> GameN
         servers: i64::try_from(seen.servers.len()).unwrap_or(i64::MAX),
         allocated: servers_by_state.get(&State::Allocated).copied().unwrap_or_default(),
         servers_by_state,
-        ..GameNodeStatus::default()
     }
 }
 
-fn phase(seen: &Seen<'_>) -> (NodePhase, Option<&'static str>) {
+fn phase(seen: &Seen<'_>) -> (NodePhase, Option<String>) {
+    let for_reason = |phase, reason: &str| (phase, Some(reason.to_owned()));
     if seen.epoch.is_none() {
-        return (NodePhase::Starting, Some("the agent does not hold the node lease"));
+        return for_reason(NodePhase::Starting, "the agent does not hold the node lease");
     }
     if !seen.adopted {
-        return (NodePhase::Starting, Some("the agent is looking at what is here"));
+        return for_reason(NodePhase::Starting, "the agent is looking at what is here");
+    }
+    match seen.course {
+        Course::Draining { notice } => return for_reason(NodePhase::Draining, &notice.reason),
+        Course::Drained { notice } => return for_reason(NodePhase::Drained, &notice.reason),
+        Course::Closed { notice, .. } => return for_reason(NodePhase::Cordoned, &notice.reason),
+        Course::Open => {}
+    }
+    if let Offers::Withheld { why } = &seen.standing.offers {
+        return for_reason(NodePhase::Starting, why);
     }
     if seen.node.is_cordoned {
-        return (NodePhase::Cordoned, Some("the Node is marked unschedulable"));
+        return for_reason(NodePhase::Cordoned, "the Node is marked unschedulable");
     }
     (NodePhase::Active, None)
 }
@@ -146,6 +171,8 @@ mod tests {
     use jiff::Timestamp;
 
     use super::{Seen, picture};
+    use crate::drain::Course;
+    use crate::fleetiq::Standing;
     use crate::identity::Identity;
     use crate::node::NodeFacts;
 
@@ -165,6 +192,8 @@ mod tests {
             let seen = Seen {
                 identity: &identity,
                 node: &node,
+                course: &Course::Open,
+                standing: &Standing::default(),
                 epoch,
                 adopted,
                 ports: &BTreeMap::new(),

@@ -8,11 +8,73 @@ use berth_api::game_node::Room;
 use berth_api::game_server::GameServer;
 use berth_api::link::ServerUid;
 use berth_api::names;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, Taint};
 
 use crate::node::room::{minus, plus, taken_by, takes_room};
+use crate::node::tolerates;
 use crate::ports::ledger::slots_of_pod;
 use crate::ports::{Ports, Tenant};
+
+/// The pod of a game server, as whoever empties the node sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GamePod {
+    /// UID of its server.
+    pub owner: ServerUid,
+    /// Namespace and name.
+    pub name: String,
+    /// Somebody has asked for its deletion.
+    pub is_ending: bool,
+    /// The taint of a node that is being emptied does not evict it.
+    pub tolerates_draining: bool,
+    /// The taint of a node that FleetIQ keeps does not evict it.
+    pub tolerates_active: bool,
+}
+
+impl GamePod {
+    fn new(owner: &ServerUid, pod: &Pod) -> Self {
+        let part = |text: &Option<String>| text.clone().unwrap_or_default();
+        Self {
+            owner: owner.clone(),
+            name: format!("{}/{}", part(&pod.metadata.namespace), part(&pod.metadata.name)),
+            is_ending: pod.metadata.deletion_timestamp.is_some(),
+            tolerates_draining: endures(pod, names::DRAINING_TAINT) == Endures::Forever,
+            tolerates_active: endures(pod, names::ACTIVE_TAINT) == Endures::Forever,
+        }
+    }
+}
+
+/// How long a pod stays on a node with a taint of ours that evicts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Endures {
+    /// Not at all.
+    #[default]
+    No,
+    /// For some time: a toleration has an end, and none without one helps against that.
+    AWhile,
+    /// As long as it likes.
+    Forever,
+}
+
+/// How long a pod stays under the taint of this key.
+#[must_use]
+pub fn endures(pod: &Pod, key: &str) -> Endures {
+    let taint = Taint {
+        key: key.to_owned(),
+        value: Some(names::TAINT_VALUE.to_owned()),
+        effect: "NoExecute".to_owned(),
+        time_added: None,
+    };
+    let tolerations = pod.spec.iter().flat_map(|spec| spec.tolerations.iter().flatten());
+    let mut fitting = tolerations.filter(|toleration| tolerates(toleration, &taint)).peekable();
+    if fitting.peek().is_none() {
+        return Endures::No;
+    }
+    if fitting.all(|toleration| toleration.toleration_seconds.is_none()) {
+        Endures::Forever
+    } else {
+        Endures::AWhile
+    }
+}
 
 /// All pods that the watch shows.
 #[derive(Debug, Default)]
@@ -28,6 +90,7 @@ pub struct PodBook {
 struct Known {
     owner: Option<ServerUid>,
     room: Room,
+    game: Option<GamePod>,
 }
 
 impl PodBook {
@@ -52,7 +115,8 @@ impl PodBook {
         if let Some(owner) = &owner {
             self.by_owner.insert(owner.clone(), Arc::clone(pod));
         }
-        self.pods.insert(uid, Known { owner, room });
+        let game = owner.as_ref().map(|owner| GamePod::new(owner, pod));
+        self.pods.insert(uid, Known { owner, room, game });
     }
 
     /// A pod that cannot be decoded is still there.
@@ -96,6 +160,12 @@ impl PodBook {
     /// Pods of game servers, by whose they are.
     pub fn of_servers(&self) -> impl Iterator<Item = (&ServerUid, &Arc<Pod>)> {
         self.by_owner.iter()
+    }
+
+    /// The pods of game servers, by UID, as whoever empties the node sees them.
+    pub fn game_pods(&self) -> BTreeMap<String, GamePod> {
+        let known = self.pods.iter().filter_map(|(uid, known)| Some((uid.clone(), known.game.clone()?)));
+        known.collect()
     }
 
     /// What pods that are no game servers take.

@@ -59,6 +59,24 @@ pub enum EventReason {
     AutoScalingFleetError,
     /// A limit of an autoscaler's policy made it decide another number.
     ScalingLimited,
+    /// Somebody else has closed a node, and servers without a session will leave it.
+    NodeClosed,
+    /// A node is being emptied.
+    NodeDraining,
+    /// A node is certain to end soon.
+    NodeTerminating,
+    /// No game server is left on a node that was emptied.
+    NodeDrained,
+    /// A node takes servers again.
+    NodeReopened,
+    /// A node has waited for its sessions for long.
+    DrainIsLong,
+    /// A taint is not put on a node, since it would evict a session.
+    TaintWithheld,
+    /// A server without a session was removed from a node that is being emptied.
+    Withdrawn,
+    /// A session was ended because its node ends.
+    SessionEnded,
     /// Another policy of an autoscaler's chain decides.
     ChainPolicy,
     /// No policy of an autoscaler's chain has an answer.
@@ -96,6 +114,15 @@ impl EventReason {
             Self::AutoScalingFleet => "AutoScalingFleet",
             Self::AutoScalingFleetError => "AutoScalingFleetError",
             Self::ScalingLimited => "ScalingLimited",
+            Self::NodeClosed => "NodeClosed",
+            Self::NodeDraining => "Draining",
+            Self::NodeTerminating => "Terminating",
+            Self::NodeDrained => "Drained",
+            Self::NodeReopened => "NodeReopened",
+            Self::DrainIsLong => "DrainIsLong",
+            Self::TaintWithheld => "TaintWithheld",
+            Self::Withdrawn => "Withdrawn",
+            Self::SessionEnded => "SessionEnded",
             Self::ChainPolicy | Self::ChainPolicyFailed => "ChainPolicy",
         }
     }
@@ -119,6 +146,10 @@ impl EventReason {
             | Self::FleetAutoscaler
             | Self::AutoScalingFleetError
             | Self::ScalingLimited
+            | Self::NodeTerminating
+            | Self::DrainIsLong
+            | Self::TaintWithheld
+            | Self::SessionEnded
             | Self::ChainPolicyFailed => true,
             Self::SuccessfulCreate
             | Self::SuccessfulDelete
@@ -131,6 +162,11 @@ impl EventReason {
             | Self::PlayerCount
             | Self::PlayerCapacity
             | Self::AutoScalingFleet
+            | Self::NodeClosed
+            | Self::NodeDraining
+            | Self::NodeDrained
+            | Self::NodeReopened
+            | Self::Withdrawn
             | Self::ChainPolicy => false,
         }
     }

@@ -103,6 +103,12 @@ pub const CORDONED_BY_AGENT: &str = "agent";
 pub const NODE_DRAIN_ANNOTATION: &str = "gamelift.status/drain";
 /// Value of [`NODE_DRAIN_ANNOTATION`].
 pub const DRAIN_REQUESTED: &str = "requested";
+/// Node annotation: the notices that must outlive the agent, as JSON.
+pub const NODE_NOTICES_ANNOTATION: &str = "berth.dev/notices";
+/// Taint by which cluster-autoscaler says that it will delete a node.
+pub const AUTOSCALER_DELETES_TAINT: &str = "ToBeDeletedByClusterAutoscaler";
+/// Taint by which Karpenter says that it will delete a node.
+pub const KARPENTER_DISRUPTS_TAINT: &str = "karpenter.sh/disrupted";
 /// Label of GameServers on a node that drains, so that selectors of allocations can avoid them.
 pub const DRAINING_LABEL: &str = "gamelift.status/draining";
 /// GameServer annotation: RFC 3339 time by which the server's node will be gone. Its game sees it in the SDK's watch.

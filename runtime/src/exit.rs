@@ -1,6 +1,6 @@
 //! How a program starts and ends: parse, run, print what went wrong, and choose the exit code.
 //!
-//! 0: stopped as asked, 1: failed, 64: bad configuration (`EX_USAGE`). `main` returns what [`run`] gives it.
+//! 0: stopped as asked, 1: failed, 3: done, and the answer is no, 64: bad configuration (`EX_USAGE`). `main` returns what [`run`] gives it.
 
 use std::future::Future;
 use std::process::ExitCode;
@@ -11,6 +11,17 @@ use crate::error::chain;
 
 /// The exit code for a configuration that cannot be used.
 pub const BAD_CONFIGURATION: u8 = 64;
+
+/// The exit code of a question that was answered, with no.
+pub const NO: u8 = 3;
+
+/// An answer that is no: the error that [`run`] turns into exit code 3, so that a script can tell it from a failure.
+#[derive(Debug, thiserror::Error)]
+#[error("{why}")]
+pub struct AnswerIsNo {
+    /// Why, as a sentence without a full stop.
+    pub why: String,
+}
 
 /// A configuration that parsed but makes no sense: the error that [`run`] turns into exit code 64.
 ///
@@ -92,6 +103,9 @@ fn failure_code(error: &(dyn std::error::Error + 'static)) -> u8 {
     while let Some(error) = next {
         if error.is::<BadConfiguration>() {
             return BAD_CONFIGURATION;
+        }
+        if error.is::<AnswerIsNo>() {
+            return NO;
         }
         next = error.source();
     }

@@ -73,7 +73,14 @@ impl<'a> Reaper<'a> {
         let in_silence = if choice.with_silence { in_silence } else { VecDeque::new() };
         let brain = Target { awaited: Some(awaited), ..target(berth.brain(), &queue(others)) };
         let mut targets = vec![brain];
-        let (agents, sdks) = (queue(choice.points::<OfAgent>()), queue(choice.points::<OfSdk>()));
+        // The tour empties no node, since that would end what nobody is to touch: the agent's own tests do.
+        let is_of_drain = |point: &KillPoint| {
+            let both = |effect: &OfAgent| Side::ALL.map(|side| KillPoint::new(*effect, side));
+            OfAgent::OF_DRAIN.iter().flat_map(both).any(|one| one == *point)
+        };
+        let mut of_agent = choice.points::<OfAgent>();
+        of_agent.retain(|point| !is_of_drain(point));
+        let (agents, sdks) = (queue(of_agent), queue(choice.points::<OfSdk>()));
         for position in 0..harbour.cluster.nodes().len() {
             targets.push(target(berth.agent(position), &agents));
             targets.push(target(berth.sdk(position), &sdks));

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 
 /// Who says so. Each source has one notice at most.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Source {
     /// FleetIQ's status of the instance, over Redis or asked for.
     FleetIq,
@@ -36,6 +38,26 @@ impl Source {
         matches!(self, Self::FleetIq | Self::Spot | Self::Lifecycle)
     }
 
+    /// Whether its notice must outlive the agent: whoever comes next could not find it out at once.
+    #[must_use]
+    pub const fn is_kept(&self) -> bool {
+        match self {
+            Self::FleetIq
+            | Self::Spot
+            | Self::Lifecycle
+            | Self::Scheduled(_)
+            | Self::Socket
+            | Self::GameNode => true,
+            Self::Rebalance | Self::Cordon | Self::Autoscaler(_) | Self::Annotation => false,
+        }
+    }
+
+    /// Whether an operator says so.
+    #[must_use]
+    pub const fn is_order(&self) -> bool {
+        matches!(self, Self::Socket | Self::GameNode | Self::Annotation)
+    }
+
     /// A short fixed word for metrics and Events.
     #[must_use]
     pub const fn word(&self) -> &'static str {
@@ -55,7 +77,8 @@ impl Source {
 }
 
 /// How grave it is; the gravest decides what is done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Severity {
     /// The instance may be rebalanced: told, nothing else, unless a setting asks for more.
     Advice,
@@ -90,7 +113,7 @@ impl Severity {
 }
 
 /// What a source says.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Notice {
     /// Who.
     pub source: Source,
@@ -99,6 +122,7 @@ pub struct Notice {
     /// Why, as a sentence without a full stop.
     pub reason: String,
     /// When the node will be gone, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Timestamp>,
 }
 
@@ -156,6 +180,11 @@ impl Notices {
         }
     }
 
+    /// Forgets what a source has said, sticky or not: it was said of another machine.
+    pub fn forget(&mut self, source: &Source) {
+        self.by_source.remove(source);
+    }
+
     /// The gravest, with the earliest deadline of all that empty the node.
     #[must_use]
     pub fn gravest(&self) -> Option<Notice> {
@@ -164,6 +193,18 @@ impl Notices {
             gravest.deadline = earliest(gravest.deadline, notice.deadline);
         }
         Some(gravest)
+    }
+
+    /// What this source says.
+    #[must_use]
+    pub fn of(&self, source: &Source) -> Option<&Notice> {
+        self.by_source.get(source)
+    }
+
+    /// Those that must outlive the agent.
+    #[must_use]
+    pub fn kept(&self) -> Vec<Notice> {
+        self.iter().filter(|notice| notice.source.is_kept()).cloned().collect()
     }
 
     /// Each of them.

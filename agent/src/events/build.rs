@@ -9,6 +9,9 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 
+use crate::drain::Course;
+use crate::identity::Identity;
+
 /// Longest message the API server takes.
 const LONGEST_MESSAGE: usize = 1024;
 
@@ -92,29 +95,103 @@ pub fn player_capacity(server: &GameServer, players: &PlayersStatus, stamp: Stam
     )
 }
 
-fn event(server: &GameServer, reason: EventReason, mut message: String, stamp: Stamp<'_>) -> Event {
+/// The node of a session is being emptied.
+pub fn drain_told(server: &GameServer, why: &str, deadline: Option<&str>, stamp: Stamp<'_>) -> Event {
+    let until = deadline.map(|deadline| format!(", and gone at {deadline}")).unwrap_or_default();
+    event(server, EventReason::NodeDraining, format!("the node is being emptied{until}: {why}"), stamp)
+}
+
+/// The server had no session, and its node is being emptied.
+pub fn withdrawn(server: &GameServer, why: &str, stamp: Stamp<'_>) -> Event {
+    event(server, EventReason::Withdrawn, why.to_owned(), stamp)
+}
+
+/// The session ends because its node does.
+pub fn session_ended(server: &GameServer, why: &str, grace: u32, stamp: Stamp<'_>) -> Event {
+    event(server, EventReason::SessionEnded, format!("{why}; the game has {grace} seconds to end"), stamp)
+}
+
+/// The node has another course.
+pub fn node_course(identity: &Identity, course: &Course, stamp: Stamp<'_>) -> Event {
+    let why = course.notice().map(|notice| notice.reason.clone()).unwrap_or_default();
+    let until = course.notice().and_then(|notice| notice.deadline);
+    let until = until.map(|deadline| format!(", and gone at {deadline}")).unwrap_or_default();
+    let (reason, message) = match course {
+        Course::Open => (EventReason::NodeReopened, "the node takes game servers again".to_owned()),
+        Course::Closed { let_go_at, .. } => {
+            let message =
+                format!("{why}; game servers without a session leave at {let_go_at}, sessions stay");
+            (EventReason::NodeClosed, message)
+        }
+        Course::Draining { .. } if course.is_terminating() => {
+            (EventReason::NodeTerminating, format!("the node is being emptied{until}: {why}"))
+        }
+        Course::Draining { .. } => {
+            (EventReason::NodeDraining, format!("the node is being emptied{until}: {why}"))
+        }
+        Course::Drained { .. } => (EventReason::NodeDrained, format!("no game server is left: {why}")),
+    };
+    node_event(identity, reason, message, stamp)
+}
+
+/// A taint is not put on the node, for the sake of a session.
+pub fn taint_withheld(identity: &Identity, message: String, stamp: Stamp<'_>) -> Event {
+    node_event(identity, EventReason::TaintWithheld, message, stamp)
+}
+
+/// The node waits for its sessions, and has done so for long.
+pub fn drain_is_long(identity: &Identity, pods: usize, stamp: Stamp<'_>) -> Event {
+    let message = format!("the drain waits for {pods} game servers for more than two hours");
+    node_event(identity, EventReason::DrainIsLong, message, stamp)
+}
+
+/// Events of what has no namespace go where kubelet's do.
+fn node_event(identity: &Identity, reason: EventReason, message: String, stamp: Stamp<'_>) -> Event {
+    let about = ObjectReference {
+        api_version: Some("v1".to_owned()),
+        kind: Some("Node".to_owned()),
+        name: Some(identity.node.clone()),
+        uid: Some(identity.node_uid.clone()),
+        ..ObjectReference::default()
+    };
+    event_about(about, "default", reason, message, stamp)
+}
+
+fn event(server: &GameServer, reason: EventReason, message: String, stamp: Stamp<'_>) -> Event {
+    let metadata = &server.metadata;
+    let about = ObjectReference {
+        api_version: Some("agones.dev/v1".to_owned()),
+        kind: Some("GameServer".to_owned()),
+        name: metadata.name.clone(),
+        namespace: metadata.namespace.clone(),
+        resource_version: metadata.resource_version.clone(),
+        uid: metadata.uid.clone(),
+        ..ObjectReference::default()
+    };
+    let namespace = metadata.namespace.clone().unwrap_or_default();
+    event_about(about, &namespace, reason, message, stamp)
+}
+
+fn event_about(
+    about: ObjectReference,
+    namespace: &str,
+    reason: EventReason,
+    mut message: String,
+    stamp: Stamp<'_>,
+) -> Event {
     if message.len() > LONGEST_MESSAGE {
         let end = (0..=LONGEST_MESSAGE).rev().find(|end| message.is_char_boundary(*end)).unwrap_or(0);
         message.truncate(end);
     }
-    let metadata = &server.metadata;
-    let name = metadata.name.clone().unwrap_or_default();
+    let name = about.name.clone().unwrap_or_default();
     let time = Time(stamp.now);
     Event {
         metadata: ObjectMeta {
             name: Some(format!("{name}.{:016x}", stamp.number)),
-            namespace: metadata.namespace.clone(),
+            namespace: Some(namespace.to_owned()),
             ..ObjectMeta::default()
         },
-        involved_object: ObjectReference {
-            api_version: Some("agones.dev/v1".to_owned()),
-            kind: Some("GameServer".to_owned()),
-            name: Some(name),
-            namespace: metadata.namespace.clone(),
-            resource_version: metadata.resource_version.clone(),
-            uid: metadata.uid.clone(),
-            ..ObjectReference::default()
-        },
+        involved_object: about,
         reason: Some(reason.as_str().to_owned()),
         message: Some(message),
         type_: Some(if reason.is_warning() { "Warning" } else { "Normal" }.to_owned()),

@@ -16,11 +16,12 @@ use berth_runtime::kube_client::{CallError, Class, Lenient, open, within};
 use k8s_openapi::api::core::v1::{Event, Pod, ServiceAccount};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
 use kube::{Api, Client, Resource as _};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::sync::{Semaphore, watch};
 
 use super::pod::{Plan, PodError, build};
 use super::{Board, ServerMetrics};
+use crate::drain::Course;
 use crate::effects::Effect;
 use crate::events::Recorder;
 use crate::events::build::Stamp;
@@ -111,6 +112,10 @@ pub struct Actor<H> {
     pub node: watch::Receiver<Arc<NodeFacts>>,
     /// What its pods take.
     pub taken: Taken,
+    /// What it is for.
+    pub course: watch::Receiver<Course>,
+    /// Whether sessions are ended before the node is gone.
+    pub ends_sessions: bool,
     /// What the servers look like.
     pub board: Board,
     /// Numbers.
@@ -318,13 +323,76 @@ impl<H: Host> Actor<H> {
     /// # Errors
     /// Not held, or what the API server answered.
     pub async fn delete_pod(&self, effect: Effect, pod: &Pod) -> Result<Option<Pod>, ApplyError> {
-        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-        let name = pod.metadata.name.as_deref().unwrap_or_default();
+        let (namespace, name) = place(pod);
         let params =
             DeleteParams { preconditions: uid(pod.metadata.uid.as_deref()), ..DeleteParams::default() };
         let pods = self.pods(namespace);
         let deleted = self.write((effect, "delete the pod"), pods.delete(name, &params)).await;
         done(deleted.map(|ending| ending.left()))
+    }
+
+    /// Deletes this very pod, with a grace of so many seconds. Answers the pod as it ends, or none where it is gone.
+    ///
+    /// # Errors
+    /// Not held, or what the API server answered.
+    pub async fn end_session(&self, pod: &Pod, grace: u32) -> Result<Option<Pod>, ApplyError> {
+        let (namespace, name) = place(pod);
+        let params =
+            DeleteParams { preconditions: uid(pod.metadata.uid.as_deref()), ..DeleteParams::default() }
+                .grace_period(grace);
+        let pods = self.pods(namespace);
+        let deleted = self.write((Effect::EndSession, "end the session"), pods.delete(name, &params)).await;
+        done(deleted.map(|ending| ending.left()))
+    }
+
+    /// Has this very pod tolerate the taint of a node that is being emptied. Tolerations can only be added.
+    ///
+    /// # Errors
+    /// Not held, or what the API server answered; a conflict where somebody has changed the pod.
+    pub async fn tolerate(&self, pod: &Pod) -> Result<Pod, ApplyError> {
+        let (namespace, name) = place(pod);
+        let toleration = json!({
+            "key": names::DRAINING_TAINT,
+            "operator": "Equal",
+            "value": names::TAINT_VALUE,
+            "effect": "NoExecute",
+        });
+        let known = pod.spec.as_ref().and_then(|spec| spec.tolerations.as_ref());
+        let add = match known {
+            Some(_) => json!({ "op": "add", "path": "/spec/tolerations/-", "value": toleration }),
+            None => json!({ "op": "add", "path": "/spec/tolerations", "value": [toleration] }),
+        };
+        // Under the version that was seen: where there is no list, another's new one must not be lost.
+        let operations = json!([
+            { "op": "test", "path": "/metadata/uid", "value": pod.metadata.uid },
+            { "op": "replace", "path": "/metadata/resourceVersion", "value": pod.metadata.resource_version },
+            add,
+        ]);
+        let patch: Patch<Pod> = Patch::Json(serde_json::from_value(operations).map_err(ApplyError::Request)?);
+        let params =
+            PatchParams { field_manager: Some(names::AGENT_MANAGER.to_owned()), ..PatchParams::default() };
+        let pods = self.pods(namespace);
+        self.write((Effect::Tolerate, "add a toleration to the pod"), pods.patch(name, &params, &patch)).await
+    }
+
+    /// Deletes the GameServer in the version that was seen.
+    ///
+    /// # Errors
+    /// Not held, or what the API server answered; a conflict where somebody has changed the server.
+    pub async fn withdraw(&self, server: &GameServer) -> Result<Option<GameServer>, ApplyError> {
+        let (namespace, name) = key(server);
+        let params = DeleteParams {
+            propagation_policy: Some(PropagationPolicy::Background),
+            preconditions: Some(Preconditions {
+                uid: server.metadata.uid.clone(),
+                resource_version: server.metadata.resource_version.clone(),
+            }),
+            ..DeleteParams::default()
+        };
+        let servers = self.servers(namespace);
+        let what = (Effect::Withdraw, "delete the game server in the version that has no session");
+        let deleted = self.write(what, servers.delete(name, &params)).await;
+        deleted.map(|ending| ending.left())
     }
 
     /// Deletes the GameServer; its finalizer keeps it until the pod is gone. Answers the server as it ends, or none
@@ -373,6 +441,10 @@ pub(super) fn key(server: &GameServer) -> (&str, &str) {
         server.metadata.namespace.as_deref().unwrap_or_default(),
         server.metadata.name.as_deref().unwrap_or_default(),
     )
+}
+
+fn place(pod: &Pod) -> (&str, &str) {
+    (pod.metadata.namespace.as_deref().unwrap_or_default(), pod.metadata.name.as_deref().unwrap_or_default())
 }
 
 fn uid(uid: Option<&str>) -> Option<Preconditions> {

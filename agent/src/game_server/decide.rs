@@ -10,9 +10,11 @@ use berth_api::lifecycle::State;
 use jiff::Timestamp;
 
 use super::Reason;
-use super::observe::{Ending, Handed, Observed, PodFacts, PodSight};
+use super::observe::{DrainWord, Ending, Handed, Observed, PodFacts, PodSight};
 use super::trouble::trouble;
 use super::wishes::{StateWish, Wishes};
+
+mod leaving;
 
 /// How long a pod may take to end before a server that somebody deletes is shown as Shutdown. Most end sooner, and
 /// then the write is spared.
@@ -53,6 +55,19 @@ pub enum Step {
     DropWishes(Wishes),
     /// Delete the GameServer.
     DeleteServer,
+    /// Delete it in the version that was seen, which has no session, since its node is being emptied.
+    Withdraw(String),
+    /// Tell the game of the node's end, or that nothing is said of it any more.
+    TellDrain(DrainWord),
+    /// Have the pod tolerate the taint of a node that is being emptied.
+    Tolerate,
+    /// Delete the pod of a session that its node does not outlive.
+    EndSession {
+        /// Seconds that the game has.
+        grace: u32,
+        /// When the node will be gone.
+        deadline: Timestamp,
+    },
     /// Delete the pod, with its grace.
     DeletePod,
     /// The last step: ports, SDK, finalizers.
@@ -79,6 +94,10 @@ impl Step {
             Self::End { .. } => "end",
             Self::DropWishes(_) => "drop_wishes",
             Self::DeleteServer => "delete_server",
+            Self::Withdraw(_) => "withdraw",
+            Self::TellDrain(_) => "tell_drain",
+            Self::Tolerate => "tolerate",
+            Self::EndSession { .. } => "end_session",
             Self::DeletePod => "delete_pod",
             Self::Finish => "finish",
             Self::Readdress => "readdress",
@@ -90,7 +109,7 @@ impl Step {
 /// The next step. Where nothing is to be done but wait, the object has to say why.
 pub fn decide(seen: &Observed, now: Timestamp) -> Step {
     match act(seen, now) {
-        Step::Wait(until) => tell(seen, until, now),
+        Step::Wait(until) => tell(seen, until.into_iter().chain(leaving::next(seen, now)).min(), now),
         step => step,
     }
 }
@@ -116,7 +135,10 @@ fn act(seen: &Observed, now: Timestamp) -> Step {
         State::Scheduled | State::RequestReady | State::Ready | State::Allocated | State::Reserved => {
             keep_up(seen, now)
         }
-        State::Unhealthy | State::Error => drop_or_wait(seen, None),
+        State::Unhealthy | State::Error => match leaving::of_remains(seen) {
+            Some(step) if seen.wishes.is_empty() => step,
+            Some(_) | None => drop_or_wait(seen, None),
+        },
         State::Shutdown => Step::DeleteServer,
     }
 }
@@ -173,6 +195,9 @@ fn bring_up(seen: &Observed, now: Timestamp) -> Step {
             if let Some(step) = ended(seen, pod, now) {
                 return step;
             }
+            if let Some(step) = leaving::without_session(seen, now) {
+                return step;
+            }
             if seen.has_node_address {
                 return Step::Schedule;
             }
@@ -195,8 +220,8 @@ fn bring_up(seen: &Observed, now: Timestamp) -> Step {
                 }
                 Handed::Wrong { why } => return Step::HandBack(why.clone()),
             }
-            if let Some(why) = &seen.node_refuses {
-                return Step::HandBack(why.clone());
+            if let Some(why) = leaving::refusal(seen).or_else(|| seen.node_refuses.clone()) {
+                return Step::HandBack(why);
             }
             if is_late {
                 let why =
@@ -219,7 +244,7 @@ fn keep_up(seen: &Observed, now: Timestamp) -> Step {
         PodSight::Absent { confirmed: true } => {
             return match &seen.refusal {
                 Some(reason) if seen.state == State::Scheduled => Step::HandBack(reason.clone()),
-                Some(_) | None => unhealthy(Reason::PodMissing),
+                Some(_) | None => unhealthy(gone(seen, Reason::PodMissing)),
             };
         }
         PodSight::Foreign { .. } => return unhealthy(Reason::PodReplaced),
@@ -249,6 +274,9 @@ fn keep_up(seen: &Observed, now: Timestamp) -> Step {
 
 /// The pod is well: what does the game want, and what does the clock?
 fn attend(seen: &Observed, pod: &PodFacts, now: Timestamp) -> Step {
+    if let Some(step) = leaving::step(seen, pod, now) {
+        return step;
+    }
     // A server is never Ready without the addresses that players need, nor before its container is known where
     // a later restart must be told from an earlier one.
     let is_reachable =
@@ -292,6 +320,9 @@ fn attend(seen: &Observed, pod: &PodFacts, now: Timestamp) -> Step {
 /// What the end of a pod, or its coming end, means.
 fn ended(seen: &Observed, pod: &PodFacts, now: Timestamp) -> Option<Step> {
     let is_terminating = pod.terminating_since.is_some();
+    if let (Some(at), Some(_)) = (seen.cut_short, &pod.ending) {
+        return Some(unhealthy(Reason::NodeEnds { at }));
+    }
     match &pod.ending {
         Some(Ending::Refused { message }) if seen.state.is_before_ready() => {
             // Handed back once the pod, and with it its name and ports, is gone; nothing but the note tells why then.
@@ -323,6 +354,11 @@ fn ended(seen: &Observed, pod: &PodFacts, now: Timestamp) -> Option<Step> {
             })
         }
     }
+}
+
+/// Why a session is over whose pod we were told to end.
+fn gone(seen: &Observed, otherwise: Reason) -> Reason {
+    seen.cut_short.map_or(otherwise, |at| Reason::NodeEnds { at })
 }
 
 fn after(time: Timestamp, length: Duration) -> Timestamp {

@@ -1,5 +1,6 @@
 //! What a worker remembers of its server and what the API does not hold. Start-up can rebuild what matters of it.
 
+use std::collections::VecDeque;
 use std::net::IpAddr;
 
 use berth_api::game_server::{GameServer, PortSpec};
@@ -12,6 +13,9 @@ use super::pod::ports_of_pod;
 use super::wishes::Pending;
 use crate::pods::is_pod_of;
 
+/// States that are remembered.
+const REMEMBERED: usize = 16;
+
 /// What a worker remembers.
 #[derive(Clone, Debug)]
 pub(super) struct Memory {
@@ -19,6 +23,8 @@ pub(super) struct Memory {
     pub(super) state: State,
     /// Since when.
     pub(super) since: Timestamp,
+    /// The states seen, the present one last; the first of many are forgotten.
+    pub(super) history: VecDeque<(State, Timestamp)>,
     /// What the game asks for and what is not yet in the API.
     pub(super) pending: Pending,
     /// Pings missed in a row, while the game is silent.
@@ -45,6 +51,8 @@ pub(super) struct Memory {
     pub(super) sdk_error: Option<String>,
     /// The game's processes are on no network that this kernel knows.
     pub(super) is_out_of_reach: bool,
+    /// The session was asked to end, since its node is gone by then.
+    pub(super) cut_short: Option<Timestamp>,
 }
 
 /// The end of a container's first process.
@@ -64,6 +72,7 @@ impl Memory {
         Self {
             state,
             since: now,
+            history: VecDeque::from([(state, now)]),
             pending: Pending::default(),
             missed: None,
             made_pod: false,
@@ -77,6 +86,7 @@ impl Memory {
             has_new_sandbox: false,
             sdk_error: None,
             is_out_of_reach: false,
+            cut_short: None,
         }
     }
 
@@ -85,6 +95,10 @@ impl Memory {
         if self.state != state {
             self.state = state;
             self.since = now;
+            if self.history.len() == REMEMBERED {
+                self.history.pop_front();
+            }
+            self.history.push_back((state, now));
         }
     }
 }

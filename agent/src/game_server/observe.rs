@@ -1,5 +1,7 @@
 //! Folds all that is known of one server into what a decision needs. Pure.
 
+use std::time::Duration;
+
 use berth_api::conditions::{self, ConditionKind};
 use berth_api::game_node::Room;
 use berth_api::game_server::GameServer;
@@ -10,16 +12,18 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 
 pub(super) use self::endings::{addresses, game_status, may_restart};
-use self::endings::{ending, terminated, terminating_since, to_end_by};
+use self::endings::{ending, grace, terminated, terminating_since, to_end_by};
 pub(super) use self::hindrance::Hindrance;
 use self::hindrance::hindrance;
 use super::addresses::Shown;
 use super::memory::{Exit, Memory};
 use super::wishes::Wishes;
+use crate::drain::Course;
+use crate::drain::notice::Notice;
 use crate::identity::Identity;
 use crate::node::NodeFacts;
 use crate::node::room::{minus, taken_by};
-use crate::pods::is_pod_of;
+use crate::pods::{Endures, endures, is_pod_of};
 
 mod endings;
 mod hindrance;
@@ -73,6 +77,45 @@ pub struct Observed {
     pub is_out_of_reach: bool,
     /// The reason that the object gives for not going on.
     pub told: Option<String>,
+    /// What the node is for.
+    pub course: Course,
+    /// Whether sessions are ended before the node is gone.
+    pub ends_sessions: bool,
+    /// What the object says to its game of the node's end.
+    pub drain_word: DrainWord,
+    /// The session was asked to end, since its node is gone by then.
+    pub cut_short: Option<Timestamp>,
+}
+
+/// What a GameServer says to its game of the node's end. By default nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DrainWord {
+    /// Why the node is being emptied.
+    pub reason: Option<String>,
+    /// RFC 3339 time by which it will be gone, where that is known.
+    pub deadline: Option<String>,
+    /// The label by which allocations can avoid the server.
+    pub is_labelled: bool,
+}
+
+impl DrainWord {
+    /// What a game is to be told of this notice.
+    pub(super) fn of(notice: &Notice) -> Self {
+        Self {
+            reason: Some(notice.reason.clone()),
+            deadline: notice.deadline.map(|deadline| deadline.to_string()),
+            is_labelled: true,
+        }
+    }
+
+    fn read(server: &GameServer) -> Self {
+        let labels = server.metadata.labels.as_ref();
+        Self {
+            reason: server.annotation(names::DRAIN_REASON_ANNOTATION).map(str::to_owned),
+            deadline: server.annotation(names::TERMINATING_AT_ANNOTATION).map(str::to_owned),
+            is_labelled: labels.is_some_and(|labels| labels.contains_key(names::DRAINING_LABEL)),
+        }
+    }
 }
 
 /// Whom a server was handed to.
@@ -132,6 +175,10 @@ pub struct PodFacts {
     pub is_container_known: bool,
     /// The game's container is another one than when the server became Ready.
     pub restarted_since_ready: bool,
+    /// How long it has to end.
+    pub grace: Duration,
+    /// How long it stays under the taint of a node that is being emptied.
+    pub endures: Endures,
 }
 
 /// How a pod has ended.
@@ -165,6 +212,10 @@ pub struct Surroundings<'a> {
     pub node: &'a NodeFacts,
     /// What its pods take.
     pub taken: Room,
+    /// What it is for.
+    pub course: &'a Course,
+    /// Whether sessions are ended before the node is gone.
+    pub ends_sessions: bool,
 }
 
 impl Surroundings<'_> {
@@ -233,6 +284,10 @@ pub(super) fn observe(
             .and_then(|status| status.conditions.as_deref())
             .and_then(|conditions| conditions::trouble(conditions, ConditionKind::Progressing))
             .map(|condition| condition.reason.clone()),
+        course: around.course.clone(),
+        ends_sessions: around.ends_sessions,
+        drain_word: DrainWord::read(server),
+        cut_short: memory.cut_short,
     }
 }
 
@@ -308,6 +363,8 @@ fn sight(server: &GameServer, pod: Option<&Pod>, memory: &Memory, node: &str) ->
         is_container_known: !restarts || (running && container.is_some()),
         restarted_since_ready: restarts && at_ready.is_some() && (is_another || has_ended || over.is_some()),
         hindrance: hindrance(server, pod),
+        grace: grace(pod),
+        endures: endures(pod, names::DRAINING_TAINT),
     })
 }
 

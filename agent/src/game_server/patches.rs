@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::Reason;
 use super::addresses::Shown;
-use super::observe::{is_our_finalizer, times_returned};
+use super::observe::{DrainWord, is_our_finalizer, times_returned};
 use super::pod::status_ports;
 use crate::node::NodeFacts;
 use crate::ports::ledger::without_host_ports;
@@ -203,6 +203,16 @@ pub(super) fn hand_back(server: &GameServer, node: &str, why: &str) -> Value {
     patch.status("address", json!(""));
     patch.status("addresses", Value::Null);
     patch.status("ports", Value::Null);
+    patch.finish()
+}
+
+/// What the game is to know of its node's end, in one write.
+pub(super) fn tell_drain(server: &GameServer, word: &DrainWord) -> Value {
+    let mut patch = Patch::under(server);
+    patch.annotate(names::DRAIN_REASON_ANNOTATION, word.reason.clone());
+    patch.annotate(names::TERMINATING_AT_ANNOTATION, word.deadline.clone());
+    let label = if word.is_labelled { json!(names::TAINT_VALUE) } else { Value::Null };
+    patch.labels.insert(names::DRAINING_LABEL.to_owned(), label);
     patch.finish()
 }
 

@@ -30,7 +30,7 @@ use super::mailbox::{Ended, Mailbox};
 use super::worker::Worker;
 use crate::front::FrontEvent;
 use crate::host::Host;
-use crate::pods::{PodBook, owner_uid};
+use crate::pods::{GamePod, PodBook, owner_uid};
 
 /// First and longest pause after a look that failed.
 const WAITS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
@@ -56,6 +56,8 @@ pub struct Outlets {
     pub others: watch::Sender<Room>,
     /// What game pods take.
     pub games: watch::Sender<Room>,
+    /// The pods of game servers, by UID.
+    pub game_pods: watch::Sender<BTreeMap<String, GamePod>>,
     /// Whether everything that was there at start-up has been adopted.
     pub adopted: watch::Sender<bool>,
     /// The same, for the admin endpoint.
@@ -330,6 +332,7 @@ impl<H: Host> Supervisor<H> {
         }
         send(&self.outlets.others, self.pods.others());
         send(&self.outlets.games, self.pods.games());
+        send(&self.outlets.game_pods, self.pods.game_pods());
     }
 
     fn tell_gone(&self, owner: &ServerUid, pod_uid: String, is_certain: bool) {
@@ -472,10 +475,10 @@ fn is_old_news(ended: &Ended, server: &GameServer) -> bool {
     }
 }
 
-fn send(channel: &watch::Sender<Room>, room: Room) {
+fn send<T: PartialEq>(channel: &watch::Sender<T>, new: T) {
     channel.send_if_modified(|known| {
-        let changed = *known != room;
-        *known = room;
+        let changed = *known != new;
+        *known = new;
         changed
     });
 }

@@ -1,9 +1,13 @@
 //! What a game may see of its server. Pure.
 
-use berth_api::game_server::GameServer;
+use std::collections::BTreeMap;
+
+use berth_api::game_server::{Counter, GameServer, List, PlayersStatus};
 use berth_api::link::{Sequence, View};
 use berth_api::names;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::Amount;
 
 /// The view of a server as it is now.
 pub(super) fn view(server: &GameServer) -> View {
@@ -22,6 +26,27 @@ pub(super) fn view(server: &GameServer) -> View {
         health: Some(server.spec.health_rule()),
         status: server.status.clone().unwrap_or_default(),
     }
+}
+
+/// How many players there are.
+pub(super) fn players(players: Option<&PlayersStatus>) -> Option<Amount> {
+    players.map(|players| Amount { count: players.count, capacity: players.capacity })
+}
+
+/// What the game counts and lists, by name.
+pub(super) fn amounts(
+    counters: Option<BTreeMap<String, Counter>>,
+    lists: Option<BTreeMap<String, List>>,
+) -> BTreeMap<String, Amount> {
+    let counters = counters.into_iter().flatten().map(|(name, counter)| {
+        let (count, capacity) = (counter.count.unwrap_or_default(), counter.capacity.unwrap_or_default());
+        (name, Amount { count, capacity })
+    });
+    let lists = lists.into_iter().flatten().map(|(name, list)| {
+        let count = i64::try_from(list.values.as_ref().map_or(0, Vec::len)).unwrap_or(i64::MAX);
+        (name, Amount { count, capacity: list.capacity.unwrap_or_default() })
+    });
+    counters.chain(lists).collect()
 }
 
 /// The last change of the game that the server contains.

@@ -27,8 +27,10 @@ use super::mailbox::{Ended, Mail, Mailbox};
 use super::memory::{Memory, known_ports};
 use super::observe::{Handed, Surroundings, handed, observe};
 use super::sandbox::Sandbox;
+use super::view::{amounts, players};
 use super::view::{applied, view};
-use super::{FailureLabels, Line};
+use super::{FailureLabels, Line, Moment};
+use crate::drain::Course;
 use crate::effects::Effect;
 use crate::host::Host;
 use crate::lease::Authority;
@@ -37,6 +39,7 @@ use crate::pods::is_pod_of;
 use crate::ports::{Tenant, slots_of};
 
 mod granting;
+mod leaving;
 mod steps;
 mod watching;
 
@@ -59,6 +62,7 @@ pub(super) struct Worker<H> {
     mailbox: Arc<Mailbox>,
     authority: Authority,
     node: watch::Receiver<Arc<NodeFacts>>,
+    course: watch::Receiver<Course>,
     uid: ServerUid,
     tenant: Tenant,
     server: Arc<GameServer>,
@@ -104,6 +108,7 @@ impl<H: Host> Worker<H> {
             mailbox: Arc::clone(mailbox),
             authority: actor.authority.clone(),
             node: actor.node.clone(),
+            course: actor.course.clone(),
             uid,
             tenant,
             server,
@@ -159,6 +164,11 @@ impl<H: Host> Worker<H> {
                 opened = self.sandbox.opened(|| clock.instant()) => self.note_opened(opened).await,
                 news = self.container.news(|| clock.instant()) => self.note_container(news),
                 _ = self.authority.held(), if !is_held => {}
+                changed = self.course.changed() => match changed {
+                    // A step that failed is not worth waiting for when the node is to go.
+                    Ok(()) => self.rests_until = None,
+                    Err(_) => stop.cancelled().await,
+                },
                 changed = self.node.changed() => if changed.is_err() { stop.cancelled().await },
                 () = sleep_until(wake) => {}
             }
@@ -244,8 +254,14 @@ impl<H: Host> Worker<H> {
 
     fn decide(&self) -> Step {
         let node = self.node.borrow().clone();
-        let around =
-            Surroundings { identity: &self.actor.identity, node: &node, taken: self.actor.taken.all() };
+        let course = self.course.borrow().clone();
+        let around = Surroundings {
+            identity: &self.actor.identity,
+            node: &node,
+            taken: self.actor.taken.all(),
+            course: &course,
+            ends_sessions: self.actor.ends_sessions,
+        };
         decide(&observe(&self.server, self.pod.as_deref(), &self.memory, around), self.actor.clock.now())
     }
 
@@ -410,7 +426,9 @@ impl<H: Host> Worker<H> {
             .last_error
             .clone()
             .or_else(|| self.server.annotation(berth_api::names::REFUSED_ANNOTATION).map(str::to_owned))
-            .or_else(|| self.server.annotation(berth_api::names::REASON_ANNOTATION).map(str::to_owned));
+            .or_else(|| self.server.annotation(berth_api::names::REASON_ANNOTATION).map(str::to_owned))
+            .or_else(|| self.server.annotation(berth_api::names::DRAIN_REASON_ANNOTATION).map(node_goes));
+        let history = self.memory.history.iter();
         self.actor.board.show(
             &self.uid,
             Line {
@@ -425,9 +443,18 @@ impl<H: Host> Worker<H> {
                 pod: self.pod.as_ref().and_then(|pod| pod.metadata.uid.clone()),
                 sdk: self.sandbox.word(),
                 reason,
+                players: players(status.players.as_ref()),
+                amounts: amounts(status.counters, status.lists),
+                history: history
+                    .map(|(state, since)| Moment { state: *state, since: since.to_string() })
+                    .collect(),
             },
         );
     }
+}
+
+fn node_goes(why: &str) -> String {
+    format!("the node is being emptied: {why}")
 }
 
 /// Whether a version is newer than a known one. Where they are not numbers, whatever comes is news.

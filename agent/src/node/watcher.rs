@@ -53,10 +53,9 @@ pub async fn run(
                     return Err(NodeError::MadeAgain { uid: new.uid });
                 }
                 facts.send_if_modified(|known| {
-                    let changed = **known != new;
-                    if changed {
-                        *known = Arc::new(new);
-                    }
+                    // A version alone wakes nobody: kubelet writes often.
+                    let changed = **known != NodeFacts { version: known.version, ..new.clone() };
+                    *known = Arc::new(new);
                     changed
                 });
             }

@@ -4,7 +4,7 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use berth_api::game_node::{GameNode, GameNodeSpec, GameNodeStatus};
+use berth_api::game_node::{DrainOrder, GameNode, GameNodeSpec, GameNodeStatus};
 use berth_api::names;
 use berth_runtime::CancellationToken;
 use berth_runtime::backoff::Backoff;
@@ -22,6 +22,7 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 use super::{Seen, Sources, StatusMetrics, picture};
+use crate::drain::sources::Ordered;
 use crate::effects::Effect;
 use crate::identity::Identity;
 use crate::lease::Authority;
@@ -39,6 +40,7 @@ pub struct Publisher {
     authority: Authority,
     sources: Sources,
     pictures: watch::Sender<GameNodeStatus>,
+    ordered: watch::Sender<Ordered>,
     metrics: StatusMetrics,
     clock: Clock,
     limit: Duration,
@@ -50,12 +52,13 @@ pub struct Publisher {
 }
 
 impl Publisher {
-    /// A publisher, and where its pictures can be seen, written or not.
+    /// A publisher, and where its pictures can be seen, written or not. It passes on what the GameNode orders.
     pub fn new(
         client: Client,
         identity: &Identity,
         authority: Authority,
         sources: Sources,
+        ordered: watch::Sender<Ordered>,
         (metrics, limit): (StatusMetrics, Duration),
     ) -> (Self, watch::Receiver<GameNodeStatus>) {
         let clock = Clock::system();
@@ -66,6 +69,7 @@ impl Publisher {
             authority,
             sources,
             pictures,
+            ordered,
             metrics,
             next_write: clock.instant(),
             clock,
@@ -103,6 +107,9 @@ impl Publisher {
                 changed = sources.ports.changed() => ended(changed.is_err(), &stop).await,
                 changed = sources.others.changed() => ended(changed.is_err(), &stop).await,
                 changed = sources.games.changed() => ended(changed.is_err(), &stop).await,
+                changed = sources.course.changed() => ended(changed.is_err(), &stop).await,
+                // Without FleetIQ nobody ever says anything else.
+                Ok(()) = sources.standing.changed() => {}
                 changed = sources.adopted.changed() => ended(changed.is_err(), &stop).await,
                 () = tokio::time::sleep_until(wake.unwrap_or_else(far)), if wake.is_some() => {}
             }
@@ -112,15 +119,30 @@ impl Publisher {
     fn note_object(&mut self, event: Result<Event<GameNode>, watcher::Error>) {
         match event {
             Ok(Event::Init) => self.is_listed = false,
-            Ok(Event::InitApply(_)) => self.is_listed = true,
+            Ok(Event::InitApply(node)) => {
+                self.is_listed = true;
+                self.note_order(node.spec.drain);
+            }
             Ok(Event::InitDone) if self.is_listed => {}
             // Who reads it would not know of us until something changes.
-            Ok(Event::InitDone | Event::Delete(_)) => self.written = None,
-            Ok(Event::Apply(_)) => {}
+            Ok(Event::InitDone | Event::Delete(_)) => {
+                self.written = None;
+                self.note_order(None);
+            }
+            Ok(Event::Apply(node)) => self.note_order(node.spec.drain),
             Err(error) => {
                 warn!(node = %self.identity.node, error = %chain(&error), "could not watch the GameNode")
             }
         }
+    }
+
+    fn note_order(&mut self, order: Option<DrainOrder>) {
+        let order = Ordered::Known(order);
+        self.ordered.send_if_modified(|known| {
+            let changed = *known != order;
+            *known = order;
+            changed
+        });
     }
 
     /// Draws, and writes what is due; answers when to come back by itself.
@@ -166,9 +188,13 @@ impl Publisher {
         let others = plus(*self.sources.others.borrow_and_update(), self.sources.reserve);
         let games = *self.sources.games.borrow_and_update();
         let adopted = *self.sources.adopted.borrow_and_update();
+        let course = self.sources.course.borrow_and_update().clone();
+        let standing = self.sources.standing.borrow_and_update().clone();
         let seen = Seen {
             identity: &self.identity,
             node: &node,
+            course: &course,
+            standing: &standing,
             epoch: claim.map(|claim| claim.epoch),
             adopted,
             ports: &ports,

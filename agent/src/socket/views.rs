@@ -7,7 +7,12 @@ use berth_api::game_node::{GameNodeStatus, PortCount, Room};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::game_server::Line;
+pub use self::drain::{DrainAnswer, DrainRequest, DrainView, FleetIqView, PlanView, Session, Told};
+use crate::drain::Course;
+use crate::fleetiq::Standing;
+use crate::game_server::{Amount, Line};
+
+mod drain;
 
 /// Version of what is said.
 pub const FORMAT_VERSION: u32 = 1;
@@ -34,6 +39,12 @@ pub struct Status {
     pub phase_reason: Option<String>,
     /// The node lease.
     pub lease: LeaseView,
+    /// What the node is for, and why it is not open.
+    #[serde(default)]
+    pub drain: DrainView,
+    /// The standing with FleetIQ.
+    #[serde(default)]
+    pub fleetiq: FleetIqView,
     /// Host ports by range.
     pub ports: BTreeMap<String, PortCount>,
     /// What pods may use in all.
@@ -56,10 +67,22 @@ pub struct LeaseView {
     pub remaining_milliseconds: u64,
 }
 
+/// What the answer is put together from beside the picture.
+#[derive(Clone, Debug)]
+pub struct Heard<'a> {
+    /// The node lease.
+    pub lease: LeaseView,
+    /// What the node is for.
+    pub course: &'a Course,
+    /// The standing with FleetIQ.
+    pub standing: &'a Standing,
+}
+
 impl Status {
     /// Puts the answer together from the node's picture and its servers.
-    pub fn new(node: &str, picture: &GameNodeStatus, lease: LeaseView, servers: Vec<Line>) -> Self {
+    pub fn new(node: &str, picture: &GameNodeStatus, heard: Heard<'_>, servers: Vec<Line>) -> Self {
         let picture = picture.clone();
+        let Heard { lease, course, standing } = heard;
         Self {
             version: FORMAT_VERSION,
             agent_version: picture.agent_version,
@@ -70,6 +93,8 @@ impl Status {
             phase_since: picture.phase_since,
             phase_reason: picture.phase_reason,
             lease,
+            drain: DrainView::new(course),
+            fleetiq: FleetIqView::new(standing),
             ports: picture.ports,
             allocatable: picture.allocatable,
             free: picture.free,
@@ -99,6 +124,8 @@ impl Status {
             ("Node", self.node.clone()),
             ("Phase", format!("{}{reason}, for {}", self.phase, age(self.phase_since.as_deref(), now))),
             ("Lease", lease),
+            ("FleetIQ", self.fleetiq.line(now)),
+            ("Drain", self.drain.line(now)),
             ("Ports", ranges.join("; ")),
             (
                 "Room",
@@ -116,7 +143,7 @@ impl Status {
         ];
         for (name, value) in head {
             // Writing to a String does not fail.
-            let _ = writeln!(text, "{:<8}{value}", format!("{name}:"));
+            let _ = writeln!(text, "{:<9}{value}", format!("{name}:"));
         }
         let _ = writeln!(text, "Servers: {}", self.servers.len());
         if !self.servers.is_empty() {
@@ -126,8 +153,9 @@ impl Status {
         text
     }
 
-    fn rows(&self, now: Timestamp) -> Vec<[String; 7]> {
-        let head = ["NAMESPACE", "NAME", "STATE", "SINCE", "PORTS", "SDK", "REASON"].map(str::to_owned);
+    fn rows(&self, now: Timestamp) -> Vec<[String; 8]> {
+        let head =
+            ["NAMESPACE", "NAME", "STATE", "SINCE", "PORTS", "SDK", "PLAYERS", "REASON"].map(str::to_owned);
         let rows = self.servers.iter().map(|line| {
             let ports: Vec<String> = line.ports.iter().map(|port| port.port.to_string()).collect();
             let deleting = if line.deleting { " (deleting)" } else { "" };
@@ -138,6 +166,7 @@ impl Status {
                 age(Some(&line.since), now),
                 if ports.is_empty() { "-".to_owned() } else { ports.join(",") },
                 line.sdk.clone(),
+                amounts(line),
                 line.reason.clone().unwrap_or_else(|| "-".to_owned()),
             ]
         });
@@ -145,8 +174,17 @@ impl Status {
     }
 }
 
-fn columns(rows: &[[String; 7]]) -> String {
-    let mut widths = [0; 7];
+/// Players, then what else the game counts.
+fn amounts(line: &Line) -> String {
+    let of = |amount: &Amount| format!("{}/{}", amount.count, amount.capacity);
+    let players = line.players.iter().map(of);
+    let others = line.amounts.iter().map(|(name, amount)| format!("{name} {}", of(amount)));
+    let all: Vec<String> = players.chain(others).collect();
+    if all.is_empty() { "-".to_owned() } else { all.join(", ") }
+}
+
+fn columns(rows: &[[String; 8]]) -> String {
+    let mut widths = [0; 8];
     for row in rows {
         for (width, cell) in widths.iter_mut().zip(row) {
             *width = (*width).max(cell.chars().count());
@@ -164,10 +202,14 @@ fn columns(rows: &[[String; 7]]) -> String {
 
 /// How long ago, as kubectl says it.
 fn age(since: Option<&str>, now: Timestamp) -> String {
-    let Some(since) = since.and_then(|since| since.parse::<Timestamp>().ok()) else {
-        return "-".to_owned();
-    };
-    let seconds = now.duration_since(since).as_secs().max(0);
+    match since.and_then(|since| since.parse::<Timestamp>().ok()) {
+        Some(since) => length(now.duration_since(since).as_secs()),
+        None => "-".to_owned(),
+    }
+}
+
+fn length(seconds: i64) -> String {
+    let seconds = seconds.max(0);
     match seconds {
         0..120 => format!("{seconds}s"),
         120..7200 => format!("{}m", seconds / 60),
@@ -178,13 +220,16 @@ fn age(since: Option<&str>, now: Timestamp) -> String {
 
 #[cfg(test)]
 mod tests {
-    use berth_api::game_node::{GameNodeStatus, NodePhase, PortCount};
+    use berth_api::game_node::{GameNodeStatus, NodePhase, PortCount, Protection};
     use berth_api::game_server::StatusPort;
     use berth_api::lifecycle::State;
     use jiff::Timestamp;
 
-    use super::{LeaseView, Status};
-    use crate::game_server::Line;
+    use super::{Heard, LeaseView, Status};
+    use crate::drain::Course;
+    use crate::drain::notice::{Notice, Severity, Source};
+    use crate::fleetiq::Standing;
+    use crate::game_server::{Amount, Line};
 
     #[test]
     fn the_table_says_what_the_person_on_call_asks() {
@@ -207,22 +252,44 @@ mod tests {
             pod: Some("p".into()),
             sdk: "open".into(),
             reason: Some("PingsMissed: 3 health pings in a row were missed".into()),
+            players: Some(Amount { count: 3, capacity: 16 }),
+            amounts: [("rooms".to_owned(), Amount { count: 1, capacity: 4 })].into(),
+            history: Vec::new(),
         };
         let lease = LeaseView { held: true, epoch: 4, remaining_milliseconds: 7500 };
-        let status = Status::new("node-1", &picture, lease, vec![line]);
+        let at = |second| Timestamp::from_second(second).expect("a time");
+        let course = Course::Draining {
+            notice: Notice {
+                source: Source::Spot,
+                severity: Severity::Spot,
+                reason: "EC2 interrupts the instance".into(),
+                deadline: Some(at(190)),
+            },
+        };
+        let standing = Standing {
+            protection: Protection::Protected,
+            group: Some("pvp".into()),
+            instance: Some("i-1".into()),
+            last_beat: Some(at(70)),
+            ..Standing::default()
+        };
+        let heard = Heard { lease, course: &course, standing: &standing };
+        let status = Status::new("node-1", &picture, heard, vec![line]);
         let now = Timestamp::from_second(100).expect("a time");
         assert_eq!(
             status.table(now),
-            "Node:   node-1\n\
-             Phase:  Active, for 100s\n\
-             Lease:  held, epoch 4, 7.5 s left\n\
-             Ports:  default 1000 of 1001 free\n\
-             Room:   0 of 0 mCPU, 0 of 0 MiB, 0 of 0 pods free\n\
-             Agent:  0.1.0\n\
+            "Node:    node-1\n\
+             Phase:   Active, for 100s\n\
+             Lease:   held, epoch 4, 7.5 s left\n\
+             FleetIQ: Protected, i-1 in pvp, last beat 30s ago\n\
+             Drain:   draining (EC2 interrupts the instance), gone in 90s at 1970-01-01T00:03:10Z\n\
+             Ports:   default 1000 of 1001 free\n\
+             Room:    0 of 0 mCPU, 0 of 0 MiB, 0 of 0 pods free\n\
+             Agent:   0.1.0\n\
              Servers: 1\n\
              \n\
-             NAMESPACE  NAME   STATE      SINCE  PORTS  SDK   REASON\n\
-             games      lobby  Unhealthy  40s    7000   open  PingsMissed: 3 health pings in a row were missed\n"
+             NAMESPACE  NAME   STATE      SINCE  PORTS  SDK   PLAYERS          REASON\n\
+             games      lobby  Unhealthy  40s    7000   open  3/16, rooms 1/4  PingsMissed: 3 health pings in a row were missed\n"
         );
     }
 }

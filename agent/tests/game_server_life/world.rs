@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use berth_agent::app;
-use berth_agent::config::{BootIdSource, LeaseTiming, Settings};
+use berth_agent::config::{BootIdSource, LeaseTiming, Settings, SpotSessions};
+use berth_agent::drain::drainer::DrainSettings;
 use berth_agent::host::fake::FakeHost;
 use berth_agent::ports::PortRange;
 use berth_agent::socket::client;
@@ -65,6 +66,8 @@ pub(crate) struct World {
     ports: PortRange,
     host_network: Option<PortRange>,
     lease: LeaseTiming,
+    pub(crate) drain: DrainSettings,
+    pub(crate) spot_sessions: SpotSessions,
     own: Option<ControlPlane>,
 }
 
@@ -156,6 +159,8 @@ impl World {
             ports: PortRange::new(7000, 7003).expect("a range"),
             host_network: PortRange::new(9500, 9507),
             lease: LeaseTiming::default(),
+            drain: DrainSettings { cordon_grace: Duration::from_secs(30), max_wait: None },
+            spot_sessions: SpotSessions::Sigterm,
             own: None,
         }
     }
@@ -185,6 +190,8 @@ impl World {
             admin_address: None,
             game_namespaces: BTreeSet::from([self.namespace.clone()]),
             reserve: Room::default(),
+            drain: self.drain,
+            spot_sessions: self.spot_sessions,
         }
     }
 

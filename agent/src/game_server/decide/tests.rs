@@ -7,8 +7,9 @@ use berth_api::link::Sequence;
 use jiff::Timestamp;
 
 use super::{Step, decide};
+use crate::drain::Course;
 use crate::game_server::Reason;
-use crate::game_server::observe::{Ending, Handed, Observed, PodFacts, PodSight};
+use crate::game_server::observe::{DrainWord, Ending, Handed, Observed, PodFacts, PodSight};
 use crate::game_server::wishes::{StateWish, Wishes};
 
 fn at(second: i64) -> Timestamp {
@@ -40,8 +41,14 @@ fn well(state: State) -> Observed {
         sdk_error: None,
         is_out_of_reach: false,
         told: None,
+        course: Course::Open,
+        ends_sessions: true,
+        drain_word: DrainWord::default(),
+        cut_short: None,
     }
 }
+
+mod leaving;
 
 /// A server that was just handed over.
 fn fresh() -> Observed {

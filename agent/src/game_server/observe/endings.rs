@@ -1,6 +1,7 @@
 //! What kubelet's words about a pod and its containers mean for the game in it. Pure.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use berth_api::game_server::GameServer;
 use berth_api::names;
@@ -29,6 +30,12 @@ pub(super) fn terminating_since(pod: &Pod) -> Option<Timestamp> {
 /// When the pod's grace is over.
 pub(super) fn to_end_by(pod: &Pod) -> Option<Timestamp> {
     Some(pod.metadata.deletion_timestamp.as_ref()?.0)
+}
+
+/// How long the pod has to end, as Kubernetes has it where nobody says.
+pub(super) fn grace(pod: &Pod) -> Duration {
+    let seconds = pod.spec.as_ref().and_then(|spec| spec.termination_grace_period_seconds);
+    Duration::from_secs(seconds.and_then(|seconds| u64::try_from(seconds).ok()).unwrap_or(30))
 }
 
 /// The addresses kubelet reports, or, before it does, those of the sandbox.

@@ -11,6 +11,7 @@ use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
 use super::{Ending, Handed, PodFacts, PodSight, Surroundings, handed, observe};
+use crate::drain::Course;
 use crate::game_server::memory::{Exit, Memory};
 use crate::identity::Identity;
 use crate::node::NodeFacts;
@@ -48,7 +49,13 @@ fn never() -> Value {
 
 fn facts(server: &GameServer, pod: &Pod) -> PodFacts {
     let memory = Memory::new(State::Ready, Timestamp::UNIX_EPOCH);
-    let around = Surroundings { identity: &identity(), node: &NodeFacts::default(), taken: Room::default() };
+    let around = Surroundings {
+        identity: &identity(),
+        node: &NodeFacts::default(),
+        taken: Room::default(),
+        course: &Course::Open,
+        ends_sessions: true,
+    };
     match observe(server, Some(pod), &memory, around).pod {
         PodSight::Ours(facts) => facts,
         other => panic!("{other:?}"),
@@ -160,7 +167,13 @@ fn addresses_come_from_the_sandbox_until_kubelet_reports_them() {
     let server = server(json!({}));
     let mut memory = Memory::new(State::Scheduled, Timestamp::UNIX_EPOCH);
     memory.sandbox_addresses = vec![IpAddr::V4(Ipv4Addr::new(10, 1, 0, 5))];
-    let around = Surroundings { identity: &identity(), node: &NodeFacts::default(), taken: Room::default() };
+    let around = Surroundings {
+        identity: &identity(),
+        node: &NodeFacts::default(),
+        taken: Room::default(),
+        course: &Course::Open,
+        ends_sessions: true,
+    };
     for (status, expected) in [
         (json!({ "phase": "Pending" }), "10.1.0.5"),
         (json!({ "phase": "Running", "podIPs": [{ "ip": "10.1.0.9" }] }), "10.1.0.9"),
@@ -177,7 +190,13 @@ fn addresses_come_from_the_sandbox_until_kubelet_reports_them() {
 fn a_pod_of_the_same_name_may_be_a_strangers() {
     let server = server(json!({}));
     let memory = Memory::new(State::Creating, Timestamp::UNIX_EPOCH);
-    let around = Surroundings { identity: &identity(), node: &NodeFacts::default(), taken: Room::default() };
+    let around = Surroundings {
+        identity: &identity(),
+        node: &NodeFacts::default(),
+        taken: Room::default(),
+        course: &Course::Open,
+        ends_sessions: true,
+    };
     let mut stranger = pod(never(), json!({}));
     stranger.metadata.owner_references = None;
     let seen = observe(&server, Some(&stranger), &memory, around).pod;
@@ -222,7 +241,13 @@ fn a_pod_that_kubelet_would_refuse_is_not_made() {
         (room(0, 8, 0), Some("the node has too little room: memory")),
         (room(0, 0, 10), Some("the node has too little room: pods")),
     ] {
-        let around = Surroundings { identity: &identity(), node: &node, taken };
+        let around = Surroundings {
+            identity: &identity(),
+            node: &node,
+            taken,
+            course: &Course::Open,
+            ends_sessions: true,
+        };
         let seen = observe(&server, None, &memory, around);
         assert_eq!(seen.node_refuses.as_deref(), expected);
     }
@@ -246,8 +271,13 @@ fn the_end_of_a_process_counts_until_kubelet_has_seen_it() {
         let mut memory = Memory::new(State::Ready, Timestamp::UNIX_EPOCH);
         let failure = failure.map(str::to_owned);
         memory.exit = Some(Exit { container: container.to_owned(), at, failure });
-        let around =
-            Surroundings { identity: &identity(), node: &NodeFacts::default(), taken: Room::default() };
+        let around = Surroundings {
+            identity: &identity(),
+            node: &NodeFacts::default(),
+            taken: Room::default(),
+            course: &Course::Open,
+            ends_sessions: true,
+        };
         match observe(server, Some(pod), &memory, around).pod {
             PodSight::Ours(facts) => facts,
             other => panic!("{other:?}"),
@@ -281,7 +311,13 @@ fn the_end_of_a_process_counts_until_kubelet_has_seen_it() {
 fn a_pod_on_another_node_is_not_taken_for_one_of_ours() {
     let server = server(json!({}));
     let memory = Memory::new(State::Creating, Timestamp::UNIX_EPOCH);
-    let around = Surroundings { identity: &identity(), node: &NodeFacts::default(), taken: Room::default() };
+    let around = Surroundings {
+        identity: &identity(),
+        node: &NodeFacts::default(),
+        taken: Room::default(),
+        course: &Course::Open,
+        ends_sessions: true,
+    };
     for (node, expected) in [("n", None), ("m", Some("m"))] {
         let pod = pod(json!({ "nodeName": node, "containers": [] }), json!({}));
         let seen = match observe(&server, Some(&pod), &memory, around).pod {

@@ -4,8 +4,9 @@ use berth_api::lifecycle::State;
 use berth_api::link::Sequence;
 use jiff::Timestamp;
 
+use crate::drain::Course;
 use crate::game_server::decide::{Step, decide};
-use crate::game_server::observe::{Handed, Hindrance, Observed, PodFacts, PodSight};
+use crate::game_server::observe::{DrainWord, Handed, Hindrance, Observed, PodFacts, PodSight};
 use crate::game_server::wishes::{StateWish, Wishes};
 
 fn at(second: i64) -> Timestamp {
@@ -42,6 +43,10 @@ fn seen(state: State, change: impl FnOnce(&mut Observed, &mut PodFacts)) -> Obse
         sdk_error: None,
         is_out_of_reach: false,
         told: None,
+        course: Course::Open,
+        ends_sessions: true,
+        drain_word: DrainWord::default(),
+        cut_short: None,
     };
     change(&mut seen, &mut pod);
     seen.pod = PodSight::Ours(pod);

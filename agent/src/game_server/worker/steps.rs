@@ -49,6 +49,10 @@ impl<H: Host> Worker<H> {
                 Ok(Business::GoesOn)
             }
             Step::DeleteServer => self.delete_server().await,
+            Step::Withdraw(why) => self.withdraw(&why).await,
+            Step::TellDrain(word) => self.tell_drain(&word).await,
+            Step::Tolerate => self.tolerate().await,
+            Step::EndSession { grace, deadline } => self.end_session(grace, deadline).await,
             Step::DeletePod => self.delete_pod().await,
             Step::Finish => self.finish().await,
             Step::Readdress => self.readdress().await,
@@ -141,7 +145,7 @@ impl<H: Host> Worker<H> {
         Ok(Business::GoesOn)
     }
 
-    async fn look_for_pod(&mut self) -> Result<Business, ApplyError> {
+    pub(super) async fn look_for_pod(&mut self) -> Result<Business, ApplyError> {
         let (namespace, name) = key(&self.server);
         match self.actor.look_for_pod(namespace, name).await? {
             Some(pod) => self.note_pod(Arc::new(pod)),
