@@ -464,7 +464,8 @@ fn amount(flag: &str, text: &str) -> Result<Quantity, BadConfiguration> {
     })
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
+/// A time such as `10s`.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let end = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
     let number: u64 =

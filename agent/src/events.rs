@@ -3,10 +3,13 @@
 //! They are built by one function each, in [`build`], and sent by a task of their own, so that a slow API server never
 //! holds up a server. When too many wait, new ones are dropped and counted: an Event is news, not a record.
 
+use berth_api::events::EventReason;
 use berth_runtime::metrics::Subsystem;
 use k8s_openapi::api::core::v1::Event;
 use prometheus_client::metrics::counter::Counter;
 use tokio::sync::mpsc;
+
+use crate::identity::Identity;
 
 pub mod build;
 pub mod sender;
@@ -33,6 +36,27 @@ impl Recorder {
         if self.events.try_send(event).is_err() {
             self.metrics.dropped.inc();
         }
+    }
+}
+
+/// Records Events about this node's standing. Clones send to the same task.
+#[derive(Clone, Debug)]
+pub struct NodeRecorder {
+    recorder: Recorder,
+    identity: Identity,
+}
+
+impl NodeRecorder {
+    /// A recorder of a node's Events.
+    pub fn new(recorder: Recorder, identity: Identity) -> Self {
+        Self { recorder, identity }
+    }
+
+    /// Sends an Event, or drops it where too many wait.
+    pub fn record(&self, reason: EventReason, message: &str) {
+        let now = berth_runtime::clock::now();
+        let stamp = build::Stamp { node: &self.identity.node, now, number: rand::random() };
+        self.recorder.record(build::node_standing(&self.identity, reason, message, stamp));
     }
 }
 

@@ -5,6 +5,21 @@
 use berth_api::game_node::Protection;
 use jiff::Timestamp;
 
+pub mod asker;
+pub mod call;
+pub mod client;
+pub mod identity;
+pub mod machine;
+pub mod metrics;
+pub mod registrar;
+pub mod retry;
+pub mod settings;
+pub mod start;
+pub mod status;
+pub mod watcher;
+
+pub use metrics::FleetMetrics;
+
 /// How the instance stands with FleetIQ, as last known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Standing {

@@ -15,6 +15,7 @@ pub mod game_server;
 pub mod host;
 pub mod identity;
 pub mod lease;
+pub mod metadata;
 pub mod node;
 pub mod node_status;
 pub mod pods;

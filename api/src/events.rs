@@ -77,6 +77,28 @@ pub enum EventReason {
     Withdrawn,
     /// A session was ended because its node ends.
     SessionEnded,
+    /// FleetIQ keeps a node's instance.
+    Registered,
+    /// An instance that FleetIQ had lost is registered again.
+    Reregistered,
+    /// An instance was given back to FleetIQ.
+    Deregistered,
+    /// FleetIQ has lost an instance.
+    ProtectionLost,
+    /// Auto Scaling does not protect an instance that is in use.
+    ProtectionMissing,
+    /// An instance cannot be registered, or shows no sign of life.
+    RegistrationFails,
+    /// Servers are offered on a node that FleetIQ does not keep.
+    Unprotected,
+    /// Nobody publishes the status of an instance.
+    StatusStale,
+    /// The status of an instance cannot be listened to.
+    RedisRefuses,
+    /// It is not clear which instance a node is, or of which group.
+    IdentityUnclear,
+    /// The metadata of an instance do not answer.
+    MetadataSilent,
     /// Another policy of an autoscaler's chain decides.
     ChainPolicy,
     /// No policy of an autoscaler's chain has an answer.
@@ -123,6 +145,17 @@ impl EventReason {
             Self::TaintWithheld => "TaintWithheld",
             Self::Withdrawn => "Withdrawn",
             Self::SessionEnded => "SessionEnded",
+            Self::Registered => "Registered",
+            Self::Reregistered => "Reregistered",
+            Self::Deregistered => "Deregistered",
+            Self::ProtectionLost => "ProtectionLost",
+            Self::ProtectionMissing => "ProtectionMissing",
+            Self::RegistrationFails => "RegistrationFails",
+            Self::Unprotected => "Unprotected",
+            Self::StatusStale => "StatusStale",
+            Self::RedisRefuses => "RedisRefuses",
+            Self::IdentityUnclear => "IdentityUnclear",
+            Self::MetadataSilent => "MetadataSilent",
             Self::ChainPolicy | Self::ChainPolicyFailed => "ChainPolicy",
         }
     }
@@ -150,6 +183,14 @@ impl EventReason {
             | Self::DrainIsLong
             | Self::TaintWithheld
             | Self::SessionEnded
+            | Self::ProtectionLost
+            | Self::ProtectionMissing
+            | Self::RegistrationFails
+            | Self::Unprotected
+            | Self::StatusStale
+            | Self::RedisRefuses
+            | Self::IdentityUnclear
+            | Self::MetadataSilent
             | Self::ChainPolicyFailed => true,
             Self::SuccessfulCreate
             | Self::SuccessfulDelete
@@ -167,6 +208,9 @@ impl EventReason {
             | Self::NodeDrained
             | Self::NodeReopened
             | Self::Withdrawn
+            | Self::Registered
+            | Self::Reregistered
+            | Self::Deregistered
             | Self::ChainPolicy => false,
         }
     }

@@ -89,6 +89,8 @@ pub const NODE_PHASE_ANNOTATION: &str = "gamelift.status/phase";
 pub const NODE_INSTANCE_ANNOTATION: &str = "gamelift.status/instance-id";
 /// Node annotation: the game server group.
 pub const NODE_GROUP_ANNOTATION: &str = "gamelift.status/group";
+/// Node label, set by an operator: the game server group, where the environment of the agent does not say.
+pub const NODE_GROUP_LABEL: &str = "gamelift.status/group";
 /// Node annotation: RFC 3339 time of the last change of the phase.
 pub const NODE_PHASE_SINCE_ANNOTATION: &str = "gamelift.status/phase-since";
 /// Node annotation: why the node drains.

@@ -145,6 +145,11 @@ pub fn drain_is_long(identity: &Identity, pods: usize, stamp: Stamp<'_>) -> Even
     node_event(identity, EventReason::DrainIsLong, message, stamp)
 }
 
+/// The node stands otherwise with FleetIQ, or something of its instance is not as it should be.
+pub fn node_standing(identity: &Identity, reason: EventReason, message: &str, stamp: Stamp<'_>) -> Event {
+    node_event(identity, reason, message.to_owned(), stamp)
+}
+
 /// Events of what has no namespace go where kubelet's do.
 fn node_event(identity: &Identity, reason: EventReason, message: String, stamp: Stamp<'_>) -> Event {
     let about = ObjectReference {
