@@ -69,6 +69,15 @@ pub const ADDRESS_ANNOTATION: &str = "berth.dev/address";
 /// another; once the agent is back it goes, unless a session is on it.
 pub const LOST_ANNOTATION: &str = "berth.dev/lost";
 
+/// Pod label: UID of the GameServer whose room the pod holds until that has a node.
+pub const PLACEHOLDER_LABEL: &str = "berth.dev/placeholder-for";
+/// PriorityClass of such pods: they push nobody out, and autoscalers count them.
+pub const PLACEHOLDER_PRIORITY: &str = "berth-placeholder";
+
+/// Fleet annotation, set by its author: how many servers of the new version there may be above `replicas` while sessions
+/// on old versions take up the rest, as a number or a percentage of `replicas`.
+pub const UPDATE_SURGE_ANNOTATION: &str = "berth.dev/update-surge";
+
 /// Name of the PodDisruptionBudget that every namespace with game servers has.
 pub const DISRUPTION_BUDGET: &str = "agones-gameserver-safe-to-evict-false";
 

@@ -24,7 +24,7 @@ use crate::fencing::FencingMetrics;
 use crate::fleet::FleetMetrics;
 use crate::game_server_set::SetMetrics;
 use crate::leader::{Keeper, LeaderMetrics};
-use crate::placement::PlacementMetrics;
+use crate::placement::{Placeholders, PlacementMetrics};
 use crate::session::Sessions;
 use crate::stores::{StoreMetrics, Stores, World, watch_cluster};
 use crate::writes::{WriteMetrics, Writer};
@@ -64,6 +64,10 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     let (announcer, crier) = announce::Announcer::new(client.clone(), identity.clone(), announced);
     let announcer = Announcer::new(announcer);
     let writer = Writer::new(client.clone(), authority.clone(), WriteMetrics::register(&mut metrics));
+    let placeholders = (!settings.placeholder_image.is_empty()).then(|| Placeholders {
+        image: settings.placeholder_image.clone(),
+        node_labels: settings.game_node_labels.clone(),
+    });
     // Not a child of the stop: the lease is given back when the last leadership is over.
     let release = CancellationToken::new();
     let sessions = Sessions {
@@ -76,6 +80,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         fleets: FleetMetrics::register(&mut metrics),
         sets: SetMetrics::register(&mut metrics),
         placement: PlacementMetrics::register(&mut metrics),
+        placeholders,
         fencing: FencingMetrics::register(&mut metrics),
         eviction: EvictionMetrics::register(&mut metrics),
         autoscaling: AutoscalingMetrics::register(&mut metrics),

@@ -1,5 +1,6 @@
 //! Settings: flags with environment twins, parsed once.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -31,6 +32,12 @@ pub struct Settings {
     /// Processor time and memory kept free on every node beside what its agent keeps, as cpu=100m,memory=128Mi
     #[arg(long, env = "BERTH_NODE_RESERVE", default_value = "", value_parser = reserve)]
     pub node_reserve: Room,
+    /// Image of the pods that ask for room in the name of game servers that wait; empty for no such pods
+    #[arg(long, env = "BERTH_PLACEHOLDER_IMAGE", default_value = "registry.k8s.io/pause:3.10.1")]
+    pub placeholder_image: String,
+    /// Labels of the nodes that games run on, as kubernetes.io/os=linux,pool=games: such pods go to no others
+    #[arg(long, env = "BERTH_GAME_NODE_LABELS", default_value = "", value_parser = labels)]
+    pub game_node_labels: BTreeMap<String, String>,
     /// How the sets work
     #[command(flatten)]
     pub batches: BatchSettings,
@@ -85,6 +92,15 @@ fn reserve(text: &str) -> Result<Room, String> {
     Ok(room)
 }
 
+fn labels(text: &str) -> Result<BTreeMap<String, String>, String> {
+    let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
+    let read = |part: &str| match part.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err(format!("{part:?} must look like kubernetes.io/os=linux")),
+    };
+    parts.map(read).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -96,6 +112,15 @@ mod tests {
         assert_eq!(settings.session_lost_after, Duration::from_secs(900));
         assert_eq!(settings.batches.max_creation_parallelism, 16);
         assert_eq!(settings.node_reserve, Room::default());
+        assert!(!settings.placeholder_image.is_empty() && settings.game_node_labels.is_empty());
+    }
+
+    #[test]
+    fn labels_are_read() {
+        let read = labels("kubernetes.io/os=linux, pool=games,").expect("labels");
+        let read: Vec<_> = read.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        assert_eq!(read, [("kubernetes.io/os", "linux"), ("pool", "games")]);
+        assert_eq!(labels(""), Ok(BTreeMap::new()));
     }
 
     #[test]
@@ -111,6 +136,8 @@ mod tests {
             ["--node-reserve", "cpu=many"],
             ["--max-creation-parallelism", "0"],
             ["--admin-address", "8080"],
+            ["--game-node-labels", "linux"],
+            ["--game-node-labels", "=linux"],
         ] {
             let all = ["berth-brain"].into_iter().chain(arguments);
             assert!(Settings::try_parse_from(all).is_err(), "{arguments:?}");

@@ -41,6 +41,10 @@ berth_runtime::effects! {
         HandOver = "hand_over",
         /// Say why a server is on no node.
         TellNoRoom = "tell_no_room",
+        /// Create the placeholder of a server that waits.
+        AskForRoom = "ask_for_room",
+        /// Remove it: its server has a node, or is gone, or it is of no use where it is.
+        GiveRoomBack = "give_room_back",
         /// Make a development server Ready.
         Develop = "develop",
         /// Give up a server that nodes have handed back.

@@ -2,9 +2,11 @@
 //!
 //! What is promised to a node is counted from the moment of the decision: room, pods and host ports, as the node's agent
 //! last said less what was handed over since. What no node can take waits, with each node's reason, and goes out as soon
-//! as something fits. What nobody has placed yet, and development servers, belong to this part alone.
+//! as something fits; meanwhile a placeholder pod asks for room in its name. What only the scheduler understands is
+//! always decided by such a pod. What nobody has placed yet, and development servers, belong to this part alone.
 
 mod birth;
+mod constraints;
 mod decide;
 mod fence;
 mod gone;
@@ -13,7 +15,10 @@ mod metrics;
 mod needs;
 mod nodes;
 mod place;
+mod placeholder;
 mod reconciler;
+mod room;
+mod rooms;
 mod selection;
 
 pub(crate) use birth::{
@@ -26,4 +31,5 @@ pub(crate) use needs::Needs;
 pub(crate) use nodes::NodeView;
 pub(crate) use nodes::views;
 pub(crate) use place::{Request, place};
+pub(crate) use placeholder::Placeholders;
 pub(crate) use reconciler::PlacementReconciler;

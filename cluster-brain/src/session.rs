@@ -17,7 +17,7 @@ use crate::fleet::{FleetMetrics, FleetReconciler};
 use crate::game_server_set::{SetMetrics, SetReconciler};
 use crate::leader::Authority;
 use crate::namespaces::Gate;
-use crate::placement::{Memory, PlacementMetrics, PlacementReconciler};
+use crate::placement::{Memory, Placeholders, PlacementMetrics, PlacementReconciler};
 use crate::stores::{Stores, watch_objects};
 use crate::writes::Writer;
 
@@ -35,6 +35,7 @@ pub(crate) struct Sessions {
     pub(crate) fleets: FleetMetrics,
     pub(crate) sets: SetMetrics,
     pub(crate) placement: PlacementMetrics,
+    pub(crate) placeholders: Option<Placeholders>,
     pub(crate) fencing: FencingMetrics,
     pub(crate) eviction: EvictionMetrics,
     pub(crate) autoscaling: AutoscalingMetrics,
@@ -111,6 +112,7 @@ impl Sessions {
             guard: guard.clone(),
             gate,
             memory: Mutex::new(Memory::default()),
+            placeholders: self.placeholders.clone(),
         };
         let fence = FenceKeeper {
             stores: Arc::clone(&self.stores),

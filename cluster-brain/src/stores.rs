@@ -9,6 +9,7 @@ mod arrivals;
 mod cluster;
 mod lookup;
 mod metrics;
+mod placeholder;
 mod server;
 mod shelf;
 mod watches;
@@ -24,6 +25,7 @@ use tokio::sync::watch;
 
 pub(crate) use cluster::{LeaseRecord, NodeRecord};
 pub(crate) use metrics::StoreMetrics;
+pub(crate) use placeholder::Placeholder;
 pub(crate) use server::{Amount, Server};
 pub(crate) use watches::{watch_cluster, watch_objects};
 pub(crate) use world::{InFlight, World};
@@ -90,10 +92,11 @@ pub(crate) enum Kind {
     Lease,
     DisruptionBudget,
     FleetAutoscaler,
+    Placeholder,
 }
 
 impl Kind {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Fleet,
         Self::GameServerSet,
         Self::GameServer,
@@ -102,11 +105,18 @@ impl Kind {
         Self::Lease,
         Self::DisruptionBudget,
         Self::FleetAutoscaler,
+        Self::Placeholder,
     ];
 
     /// What is watched only while leading, so that a new leader starts from a list made after it was elected.
-    const LED: [Self; 5] =
-        [Self::Fleet, Self::GameServerSet, Self::GameServer, Self::DisruptionBudget, Self::FleetAutoscaler];
+    const LED: [Self; 6] = [
+        Self::Fleet,
+        Self::GameServerSet,
+        Self::GameServer,
+        Self::DisruptionBudget,
+        Self::FleetAutoscaler,
+        Self::Placeholder,
+    ];
 
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
@@ -118,6 +128,7 @@ impl Kind {
             Self::Lease => "Lease",
             Self::DisruptionBudget => "PodDisruptionBudget",
             Self::FleetAutoscaler => "FleetAutoscaler",
+            Self::Placeholder => "Pod",
         }
     }
 }

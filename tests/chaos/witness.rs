@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use berth_api::game_server::GameServer;
 use berth_api::lifecycle::State;
+use berth_api::names::PLACEHOLDER_LABEL;
 use berth_stories::harbour::Harbour;
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Pod;
@@ -65,7 +66,9 @@ impl Witness {
     }
 
     fn see_pod(&mut self, pod: &Pod) -> anyhow::Result<()> {
-        let owner = pod.owner_references().iter().find(|owner| owner.kind == "GameServer");
+        // A placeholder holds room for a server and is no pod of it.
+        let is_game = !pod.labels().contains_key(PLACEHOLDER_LABEL);
+        let owner = pod.owner_references().iter().find(|owner| owner.kind == "GameServer" && is_game);
         let Some(owner) = owner else { return Ok(()) };
         let known = self.pods_of.entry(owner.uid.clone()).or_default();
         let uid = pod.uid().unwrap_or_default();

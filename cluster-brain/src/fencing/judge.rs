@@ -82,7 +82,7 @@ fn are_together(lapsed: Duration, duration: Duration, all: &[&Sight]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::{any, prop_assert, prop_assert_eq, proptest};
+    use proptest::prelude::{ProptestConfig, any, prop_assert, prop_assert_eq, proptest};
 
     use super::*;
 
@@ -159,6 +159,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(20_000))]
+
         #[test]
         fn no_node_is_fenced_before_its_time_or_in_a_crowd(
             nodes in proptest::collection::vec((0..40_u64, any::<bool>()), 1..30),

@@ -2,6 +2,7 @@
 //!
 //! Promises, whatever is seen: no number is negative, an old set never grows, sessions are never counted away, and a
 //! Fleet that is settled decides nothing new. Old servers go only as far as new ones can be allocated in their place.
+//! There are never more servers than wanted because of sessions on old versions, unless the Fleet's author allows it.
 
 use super::steps::Step;
 
@@ -50,40 +51,72 @@ pub(super) struct Rollout {
     pub(super) rest: Vec<i32>,
 }
 
+/// What a Fleet's author wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Aim {
+    /// Servers, of all versions.
+    pub(super) wanted: i32,
+    /// As many servers of the new version may be there above that as sessions on old versions keep it from having.
+    pub(super) beyond: i32,
+    pub(super) strategy: Strategy,
+}
+
 /// How many servers each set shall have. `active` is empty for a set that is yet to be made.
-pub(super) fn roll(wanted: i32, strategy: Strategy, active: SetSeen, rest: &[SetSeen]) -> Rollout {
-    let wanted = wanted.max(0);
+pub(super) fn roll(aim: Aim, active: SetSeen, rest: &[SetSeen]) -> Rollout {
+    let (wanted, beyond) = (aim.wanted.max(0), aim.beyond.max(0));
     let sum = |of: fn(&SetSeen) -> i32| rest.iter().map(of).fold(0_i32, i32::saturating_add);
     let kept: Vec<i32> = rest.iter().map(|set| set.wanted.max(0)).collect();
-    let without = |sessions: i32| wanted.saturating_sub(sessions).max(0);
+    // What sessions on old sets leave; never less than none, however many there are.
+    let without = |sessions: i32| wanted.saturating_sub(sessions.saturating_sub(beyond).max(0)).max(0);
     if rest.is_empty() {
         return Rollout { active: wanted, rest: kept };
     }
     if kept.iter().all(|wanted| *wanted == 0) {
         return Rollout { active: without(sum(SetSeen::sessions)), rest: kept };
     }
-    match strategy {
+    match aim.strategy {
         Strategy::Recreate => {
             Rollout { active: without(sum(|set| set.allocated)), rest: vec![0; rest.len()] }
         }
         Strategy::RollingUpdate { surge, unavailable } => Rollout {
-            active: grow(wanted, surge, &active, rest),
+            active: grow(wanted, Space::of(wanted, beyond, surge, rest), &active, rest),
             rest: shrink(wanted, unavailable, &active, rest),
         },
     }
 }
 
-/// The active set grows within what surge allows beside the old sets.
-fn grow(wanted: i32, surge: Step, active: &SetSeen, rest: &[SetSeen]) -> i32 {
-    let allocated: i32 = rest.iter().map(|set| set.allocated).sum();
-    // What sessions on old sets leave; never less than none, however many there are.
-    let most = wanted.saturating_sub(allocated).max(0);
+/// What the active set may grow to.
+#[derive(Clone, Copy)]
+struct Space {
+    /// Its own number.
+    most: i32,
+    /// All servers, of all sets.
+    limit: i32,
+    /// At a time.
+    step: i32,
+}
+
+impl Space {
+    fn of(wanted: i32, beyond: i32, surge: Step, rest: &[SetSeen]) -> Self {
+        let allocated: i32 = rest.iter().map(|set| set.allocated).sum();
+        let beyond = beyond.min(allocated);
+        let step = surge.up(wanted);
+        Self {
+            most: wanted.saturating_sub(allocated - beyond).max(0),
+            limit: wanted.saturating_add(step.max(beyond)),
+            step,
+        }
+    }
+}
+
+/// The active set grows within the space beside the old sets.
+fn grow(wanted: i32, space: Space, active: &SetSeen, rest: &[SetSeen]) -> i32 {
+    let Space { most, limit, step } = space;
     let now = active.wanted.max(0);
     if !active.is_settled() || now >= most {
         return now.min(most);
     }
-    let limit = wanted.saturating_add(surge.up(wanted));
-    let next = now.saturating_add(surge.up(wanted)).min(wanted);
+    let next = now.saturating_add(step).min(wanted);
     let total = rest.iter().map(|set| set.replicas).sum::<i32>().saturating_add(next);
     let next = next - total.saturating_sub(limit).max(0);
     // Where there is no room beside the old sets, what is there stays.
@@ -137,5 +170,7 @@ fn shrink(wanted: i32, unavailable: Step, active: &SetSeen, rest: &[SetSeen]) ->
     next
 }
 
+#[cfg(test)]
+mod examples;
 #[cfg(test)]
 mod tests;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use berth_api::events::EventReason;
 use berth_api::fleet::{Fleet, StrategyKind};
 use berth_api::game_server_set::GameServerSet;
+use berth_api::names;
 use berth_runtime::CancellationToken;
 use berth_runtime::clock;
 use berth_runtime::error::chain;
@@ -16,7 +17,7 @@ use tracing::{debug, info, warn};
 use super::FleetMetrics;
 use super::build::{key, new_set, reference, scaled, updated};
 use super::conditions::conditions;
-use super::decide::{SetSeen, Strategy, roll};
+use super::decide::{Aim, SetSeen, Strategy, roll};
 use super::steps::{Step, StepError};
 use crate::announce::{Announcement, Announcer, Speaker};
 use crate::effects::Effect;
@@ -98,7 +99,7 @@ impl FleetReconciler {
 
         let seen_rest: Vec<_> = rest.iter().map(|set| view(set)).collect();
         let seen_active = active.as_deref().map(view).unwrap_or_default();
-        let rollout = roll(fleet.spec.replicas(), self.strategy(fleet), seen_active, &seen_rest);
+        let rollout = roll(self.aim(fleet), seen_active, &seen_rest);
         for (set, replicas) in rest.iter().zip(&rollout.rest) {
             if is_empty(set) {
                 self.delete(fleet, set).await?;
@@ -115,6 +116,23 @@ impl FleetReconciler {
             }
         }
         Ok(())
+    }
+
+    fn aim(&self, fleet: &Fleet) -> Aim {
+        let wanted = fleet.spec.replicas();
+        let annotations = fleet.metadata.annotations.as_ref();
+        let asked = annotations.and_then(|annotations| annotations.get(names::UPDATE_SURGE_ANNOTATION));
+        let beyond = match asked.map(|text| Step::read_text(text)) {
+            None => 0,
+            Some(Ok(step)) => step.up(wanted),
+            Some(Err(error)) => {
+                self.metrics.bad_steps.inc();
+                let name = Key::of(&fleet.metadata);
+                warn!(fleet = %name, annotation = names::UPDATE_SURGE_ANNOTATION, error = %error, "left out");
+                0
+            }
+        };
+        Aim { wanted, beyond, strategy: self.strategy(fleet) }
     }
 
     fn strategy(&self, fleet: &Fleet) -> Strategy {

@@ -32,6 +32,12 @@ impl Step {
         }
     }
 
+    /// Reads an annotation, which has no type but text: a number without a sign is a number.
+    pub(super) fn read_text(text: &str) -> Result<Self, StepError> {
+        let written = text.parse().map_or_else(|_| IntOrString::String(text.to_owned()), IntOrString::Int);
+        Self::read(Some(&written))
+    }
+
     /// Servers, of so many, rounded up.
     pub(super) fn up(self, of: i32) -> i32 {
         self.of(of, 99)
@@ -75,6 +81,9 @@ mod tests {
         for (written, read) in rows {
             assert_eq!(Step::read(written.as_ref()).ok(), read, "{written:?}");
         }
+        assert_eq!(Step::read_text("5").ok(), Some(Step::Number(5)));
+        assert_eq!(Step::read_text("5%").ok(), Some(Step::Percent(5)));
+        assert!(Step::read_text("0").is_err() && Step::read_text("").is_err());
     }
 
     #[test]

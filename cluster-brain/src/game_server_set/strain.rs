@@ -66,7 +66,7 @@ impl Strain {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::{any, prop_assert, proptest};
+    use proptest::prelude::{ProptestConfig, any, prop_assert, proptest};
 
     use super::*;
 
@@ -110,6 +110,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(10_000))]
+
         #[test]
         fn no_wait_is_longer_than_the_longest_and_all_end(
             steps in proptest::collection::vec((any::<bool>(), 0..400_u64), 1..200),

@@ -2,7 +2,7 @@
 //!
 //! Only a courtesy rests on it: a fresh process says a little less.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use berth_api::node_lease::Returned;
@@ -26,6 +26,10 @@ struct Remembered {
     said: Option<Instant>,
     is_forbidden_told: bool,
     returned: Vec<(String, String)>,
+    /// The placeholder that was seen on a node, by UID, and since when.
+    landed: Option<(String, Instant)>,
+    /// Nodes on which a placeholder was of no use.
+    useless: BTreeSet<String>,
 }
 
 impl Memory {
@@ -56,6 +60,25 @@ impl Memory {
     /// Whether to tell that its namespace is not enabled: once.
     pub(super) fn tells_forbidden(&mut self, server: &Server) -> bool {
         !std::mem::replace(&mut self.of(server).is_forbidden_told, true)
+    }
+
+    /// How long its placeholder has been seen on a node.
+    pub(super) fn landed_for(&mut self, server: &Server, placeholder: &str, now: Instant) -> Duration {
+        let landed = &mut self.of(server).landed;
+        if landed.as_ref().is_none_or(|(uid, _)| uid != placeholder) {
+            *landed = Some((placeholder.to_owned(), now));
+        }
+        landed.as_ref().map_or(Duration::ZERO, |(_, since)| now.saturating_duration_since(*since))
+    }
+
+    /// A placeholder was of no use on this node.
+    pub(super) fn note_useless(&mut self, server: &Server, node: &str) {
+        self.of(server).useless.insert(node.to_owned());
+    }
+
+    /// Nodes on which placeholders were of no use.
+    pub(super) fn useless(&mut self, server: &Server) -> Vec<String> {
+        self.of(server).useless.iter().cloned().collect()
     }
 
     /// A node has handed it back.
@@ -127,5 +150,19 @@ mod tests {
         let other = Server { uid: "another".to_owned(), ..one.clone() };
         assert_eq!(memory.wait(&other, now + AGAIN), None);
         assert!(memory.tells_forbidden(&other) && !memory.tells_forbidden(&other));
+    }
+
+    #[test]
+    fn each_placeholder_lands_once() {
+        let one = server("a").build();
+        let now = Instant::now();
+        let second = Duration::from_secs(1);
+        let mut memory = Memory::default();
+        assert_eq!(memory.landed_for(&one, "p", now), Duration::ZERO);
+        assert_eq!(memory.landed_for(&one, "p", now + second), second);
+        assert_eq!(memory.landed_for(&one, "q", now + second), Duration::ZERO);
+        memory.note_useless(&one, "n1");
+        memory.note_useless(&one, "n1");
+        assert_eq!(memory.useless(&one), ["n1"]);
     }
 }

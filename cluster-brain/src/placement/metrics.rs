@@ -10,6 +10,7 @@ pub(crate) struct PlacementMetrics {
     pub(super) placed: Counter,
     pub(super) adopted: Counter,
     pub(super) refused: Counter,
+    pub(super) asked: Counter,
     pub(super) given_up: Counter,
     pub(super) let_go: Counter,
     pub(super) failed_turns: Counter,
@@ -31,6 +32,11 @@ impl PlacementMetrics {
             refused: placement.register(
                 "no_room",
                 "Times that no node fitted a GameServer",
+                Counter::default(),
+            ),
+            asked: placement.register(
+                "placeholders_made",
+                "Pods made to ask for room in the name of a GameServer",
                 Counter::default(),
             ),
             given_up: placement.register(

@@ -8,11 +8,15 @@ use berth_api::quantity::Quantity;
 use k8s_openapi::api::core::v1::{Container, NodeSelector, PodSpec, Toleration};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Written;
 
+use super::constraints::{bound_to_its_pod, left_to_scheduler};
+
 /// What a server needs of a node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Needs {
-    /// Why the template cannot be read; nothing else is known then.
-    pub(crate) unreadable: Option<String>,
+    /// Why no node will ever do; nothing else is known then.
+    pub(crate) hopeless: Option<String>,
+    /// What the scheduler alone understands of what the template asks for.
+    pub(crate) left_to_scheduler: Option<String>,
     pub(crate) room: Room,
     pub(crate) node_selector: BTreeMap<String, String>,
     /// The required part of the node affinity.
@@ -29,15 +33,20 @@ impl Needs {
     pub(crate) fn of(spec: &GameServerSpec) -> Self {
         let pod = match spec.template.read() {
             Ok(template) => template.spec.unwrap_or_default(),
-            Err(error) => return Self { unreadable: Some(error.to_string()), ..Self::default() },
+            Err(error) => return Self::hopeless(format!("the pod template cannot be read: {error}")),
         };
+        if let Some(bound) = bound_to_its_pod(&pod) {
+            return Self::hopeless(bound);
+        }
         let room = match room(&pod) {
             Ok(room) => room,
             Err(amount) => {
-                let unreadable = Some(format!("{amount:?} is not a quantity"));
-                return Self { unreadable, ..Self::default() };
+                return Self::hopeless(format!(
+                    "the pod template cannot be read: {amount:?} is not a quantity"
+                ));
             }
         };
+        let left_to_scheduler = left_to_scheduler(&pod);
         let mut dynamic_ports = BTreeMap::new();
         // One number serves both protocols of a port that speaks both.
         for port in spec.ports() {
@@ -57,7 +66,8 @@ impl Needs {
             .collect();
         let affinity = pod.affinity.and_then(|affinity| affinity.node_affinity);
         Self {
-            unreadable: None,
+            hopeless: None,
+            left_to_scheduler,
             room,
             node_selector: pod.node_selector.unwrap_or_default(),
             affinity: affinity.and_then(|node| node.required_during_scheduling_ignored_during_execution),
@@ -65,6 +75,10 @@ impl Needs {
             dynamic_ports,
             static_ports,
         }
+    }
+
+    fn hopeless(why: String) -> Self {
+        Self { hopeless: Some(why), ..Self::default() }
     }
 }
 
@@ -224,7 +238,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_says_so() {
-        assert!(needs(json!({"containers": "none"})).unreadable.is_some());
-        assert!(needs(json!({"containers": [container("lots")]})).unreadable.is_some());
+        assert!(needs(json!({"containers": "none"})).hopeless.is_some());
+        assert!(needs(json!({"containers": [container("lots")]})).hopeless.is_some());
     }
 }

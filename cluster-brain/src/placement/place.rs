@@ -38,8 +38,21 @@ pub(crate) enum Refusal {
 /// Why no node does, with the nodes for each reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct NoRoom {
-    unreadable: Option<String>,
+    hopeless: Option<String>,
+    left_to_scheduler: Option<String>,
     refusals: BTreeMap<Refusal, Vec<String>>,
+}
+
+impl NoRoom {
+    /// No node that there is or may be would change it.
+    pub(super) fn is_hopeless(&self) -> bool {
+        self.hopeless.is_some()
+    }
+
+    /// The choice is not ours.
+    pub(super) fn is_left_to_scheduler(&self) -> bool {
+        self.left_to_scheduler.is_some()
+    }
 }
 
 /// The index of the node that the server goes to.
@@ -47,8 +60,10 @@ pub(crate) struct NoRoom {
 /// Packed takes the node with the most servers, so that others become empty; Distributed the one with the fewest. Among
 /// equals the first by name, so that a decision can be told beforehand.
 pub(crate) fn place(request: &Request<'_>, nodes: &[NodeView]) -> Result<usize, NoRoom> {
-    if let Some(unreadable) = &request.needs.unreadable {
-        return Err(NoRoom { unreadable: Some(unreadable.clone()), ..NoRoom::default() });
+    let Needs { hopeless, left_to_scheduler, .. } = request.needs;
+    if hopeless.is_some() || left_to_scheduler.is_some() {
+        let (hopeless, left_to_scheduler) = (hopeless.clone(), left_to_scheduler.clone());
+        return Err(NoRoom { hopeless, left_to_scheduler, ..NoRoom::default() });
     }
     let mut refusals: BTreeMap<Refusal, Vec<String>> = BTreeMap::new();
     let mut fitting: Vec<usize> = Vec::new();
@@ -64,34 +79,60 @@ pub(crate) fn place(request: &Request<'_>, nodes: &[NodeView]) -> Result<usize, 
         Scheduling::Packed => by_servers(other, one).then_with(|| by_name(one, other)),
         Scheduling::Distributed => by_servers(one, other).then_with(|| by_name(one, other)),
     });
-    chosen.ok_or(NoRoom { unreadable: None, refusals })
+    chosen.ok_or(NoRoom { refusals, ..NoRoom::default() })
 }
 
 fn refusal(request: &Request<'_>, node: &NodeView) -> Option<Refusal> {
-    let needs = request.needs;
-    if let Err(closed) = node.offer {
-        return Some(Refusal::Closed(closed));
-    }
-    if let Some((_, reason)) = request.not_on.filter(|(name, _)| *name == node.name) {
-        return Some(Refusal::HandedBack(reason.to_owned()));
-    }
+    closed(node)
+        .or_else(|| handed_back(request, node))
+        .or_else(|| not_allowed(request.needs, node))
+        .or_else(|| lacks_room(request.needs, node))
+        .or_else(|| lacks_ports(request.needs, node))
+}
+
+/// Why a node does not do, where the room on it is held for the server.
+pub(super) fn refusal_beside_room(request: &Request<'_>, node: &NodeView) -> Option<Refusal> {
+    closed(node)
+        .or_else(|| not_allowed(request.needs, node))
+        .or_else(|| refusal_unknown_to_scheduler(request, node))
+}
+
+/// Why a node does not do that the scheduler would take for a good one.
+pub(super) fn refusal_unknown_to_scheduler(request: &Request<'_>, node: &NodeView) -> Option<Refusal> {
+    handed_back(request, node).or_else(|| lacks_ports(request.needs, node))
+}
+
+fn closed(node: &NodeView) -> Option<Refusal> {
+    node.offer.as_ref().err().map(|closed| Refusal::Closed(*closed))
+}
+
+fn handed_back(request: &Request<'_>, node: &NodeView) -> Option<Refusal> {
+    let (_, reason) = request.not_on.filter(|(name, _)| *name == node.name)?;
+    Some(Refusal::HandedBack(reason.to_owned()))
+}
+
+fn not_allowed(needs: &Needs, node: &NodeView) -> Option<Refusal> {
     if !allows(needs, &node.name, &node.labels) {
         return Some(Refusal::NotSelected);
     }
-    if let Some(taint) = untolerated(needs, &node.taints) {
-        let value = taint.value.as_deref().unwrap_or_default();
-        return Some(Refusal::Taint(format!("{}={value}", taint.key)));
-    }
+    let taint = untolerated(needs, &node.taints)?;
+    Some(Refusal::Taint(format!("{}={}", taint.key, taint.value.as_deref().unwrap_or_default())))
+}
+
+fn lacks_room(needs: &Needs, node: &NodeView) -> Option<Refusal> {
     // Nothing asked for fits everywhere, also where others have taken more than there is.
     if needs.room.milli_cpu > node.free.milli_cpu.max(0) {
-        return Some(Refusal::Cpu);
+        Some(Refusal::Cpu)
+    } else if needs.room.memory_bytes > node.free.memory_bytes.max(0) {
+        Some(Refusal::Memory)
+    } else if needs.room.pods > node.free.pods.max(0) {
+        Some(Refusal::Pods)
+    } else {
+        None
     }
-    if needs.room.memory_bytes > node.free.memory_bytes.max(0) {
-        return Some(Refusal::Memory);
-    }
-    if needs.room.pods > node.free.pods.max(0) {
-        return Some(Refusal::Pods);
-    }
+}
+
+fn lacks_ports(needs: &Needs, node: &NodeView) -> Option<Refusal> {
     for (range, count) in &needs.dynamic_ports {
         match node.free_ports.get(range) {
             None => return Some(Refusal::NoRange(range.clone())),
@@ -155,8 +196,11 @@ fn word(closed: Closed) -> &'static str {
 
 impl fmt::Display for NoRoom {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(unreadable) = &self.unreadable {
-            return write!(formatter, "the pod template cannot be read: {unreadable}");
+        if let Some(hopeless) = &self.hopeless {
+            return formatter.write_str(hopeless);
+        }
+        if let Some(asked) = &self.left_to_scheduler {
+            return write!(formatter, "left to the scheduler for its {asked}");
         }
         if self.refusals.is_empty() {
             return formatter.write_str("no node has an agent");
@@ -175,7 +219,7 @@ impl fmt::Display for NoRoom {
 mod tests {
     use berth_api::game_node::Room;
     use k8s_openapi::api::core::v1::Taint;
-    use proptest::prelude::{any, prop_assert, proptest};
+    use proptest::prelude::{ProptestConfig, any, prop_assert, proptest};
 
     use super::*;
     use crate::testing::view;
@@ -259,6 +303,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(10_000))]
+
         #[test]
         fn no_node_is_ever_given_more_than_it_has(
             sizes in proptest::collection::vec((1_i64..2000, 1_i64..1000, 0_i64..3), 1..60),

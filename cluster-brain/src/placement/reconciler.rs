@@ -20,7 +20,9 @@ use super::birth::{Birth, adoption, development, hand_over, no_node};
 use super::decide::{Step, decide};
 use super::memory::Memory;
 use super::nodes::views;
-use super::place::{NoRoom, Request, place};
+use super::place::{NoRoom, Request};
+use super::placeholder::Placeholders;
+use super::room::{Way, choose, told};
 use super::{Needs, PlacementMetrics};
 use crate::announce::{Announcement, Announcer, Speaker};
 use crate::effects::Effect;
@@ -47,12 +49,18 @@ pub(crate) struct PlacementReconciler {
     pub(crate) gate: Gate,
     /// Held for one look or one change.
     pub(crate) memory: Mutex<Memory>,
+    /// Nothing where no placeholders are to be made.
+    pub(crate) placeholders: Option<Placeholders>,
 }
 
 /// Where a server may go.
 enum Found {
     On(Birth),
-    Nowhere(NoRoom),
+    Nowhere {
+        /// What is done about it.
+        way: Way,
+        trouble: Trouble,
+    },
     /// Not all leases have been heard of yet.
     Later(Duration),
 }
@@ -96,12 +104,17 @@ impl PlacementReconciler {
         });
         let Some((server, site)) = seen else {
             self.memory().forget(key);
+            self.give_room_back(key, None).await?;
             return Ok(Outcome::Done);
         };
         if !matches!(server.state, None | Some(State::PortAllocation | State::Creating)) {
             self.memory().forget(key);
         }
-        match decide(&server, site) {
+        let step = decide(&server, site);
+        let waits = matches!(step, Step::Adopt | Step::Place { .. });
+        // Those of an earlier server of the name are of no use in any case.
+        self.give_room_back(key, waits.then_some(server.uid.as_str())).await?;
+        match step {
             Step::Leave => Ok(Outcome::Done),
             Step::Adopt => self.adopt(&server).await,
             Step::Place { returned: None } => self.place(&server, None, false).await,
@@ -147,7 +160,8 @@ impl PlacementReconciler {
         }
         let (birth, trouble) = match self.find(server, &Needs::of(&object.spec), None) {
             Found::On(birth) => (Some(birth), None),
-            Found::Nowhere(no_room) => (None, Some(told(&no_room))),
+            // A placeholder is asked for at the next turn, when it is ours.
+            Found::Nowhere { trouble, .. } => (None, Some(trouble)),
             Found::Later(wait) => return Ok(Outcome::After(wait)),
         };
         let changed = self
@@ -175,21 +189,34 @@ impl PlacementReconciler {
         self.guard.ensure(&server.key.namespace).await?;
         match self.find(server, &server.needs, not_on) {
             Found::On(birth) => {
-                let changed = self
-                    .change(Effect::HandOver, &server.key, &hand_over(server, &birth, clock::now()))
-                    .await;
+                let handed = self.hand_over(server, &birth).await;
                 self.stores.change(|world, _| world.end(&server.key));
-                changed?;
+                handed?;
                 self.metrics.placed.inc();
                 info!(game_server = %server.key, node = birth.node, "placed");
                 Ok(Outcome::Done)
             }
-            Found::Nowhere(no_room) => {
+            Found::Nowhere { way, trouble } => {
                 self.metrics.refused.inc();
-                self.wait_for_room(server, &told(&no_room), leaves).await
+                if leaves {
+                    return self.wait_for_room(server, &trouble, true).await;
+                }
+                let wait = self.see_to_room(server, way).await;
+                // What it waits for is said, also when nothing could be done about it.
+                let outcome = self.wait_for_room(server, &trouble, false).await?;
+                Ok(match (outcome, wait?) {
+                    (Outcome::Done, Some(wait)) => Outcome::After(wait),
+                    (outcome, _) => outcome,
+                })
             }
             Found::Later(wait) => Ok(Outcome::After(wait)),
         }
+    }
+
+    /// The room that was held for it goes to it.
+    async fn hand_over(&self, server: &Server, birth: &Birth) -> Result<(), WriteError> {
+        self.give_room_back(&server.key, None).await?;
+        self.change(Effect::HandOver, &server.key, &hand_over(server, birth, clock::now())).await
     }
 
     /// Says why a server waits, where it does not say so already, and not with every node that changes.
@@ -216,14 +243,20 @@ impl PlacementReconciler {
     /// Chooses a node and counts the server there at once.
     fn find(&self, server: &Server, needs: &Needs, not_on: Option<(&str, &str)>) -> Found {
         let request = Request { needs, scheduling: server.scheduling, not_on };
+        let placeholder = self.placeholder_of(server);
+        let held = placeholder.as_deref().map(|placeholder| self.held(server, placeholder));
         self.stores.change(|world: &mut World, now: Instant| {
             let nodes = views(world, now);
-            match place(&request, &nodes) {
-                Ok(index) => {
+            let nowhere = |way, no_room: Option<NoRoom>| {
+                let message = told(&no_room.unwrap_or_default(), placeholder.as_deref());
+                Found::Nowhere { way, trouble: Trouble { reason: "NoRoom", message } }
+            };
+            match choose(&request, &nodes, held) {
+                (Way::To(index), no_room) => {
                     let node = &nodes[index];
                     let Ok(hand_over) = node.offer.clone() else {
-                        // `place` takes no closed node.
-                        return Found::Nowhere(NoRoom::default());
+                        // No closed node is chosen.
+                        return nowhere(Way::Wait(None), no_room);
                     };
                     let flight = InFlight {
                         set: None,
@@ -234,9 +267,9 @@ impl PlacementReconciler {
                     world.begin(server.key.clone(), flight);
                     Found::On(Birth { node: node.name.clone(), hand_over })
                 }
-                Err(no_room) => match world.cluster.unsettled(now) {
+                (way, no_room) => match world.cluster.unsettled(now) {
                     Some(wait) => Found::Later(wait.min(Duration::from_millis(500))),
-                    None => Found::Nowhere(no_room),
+                    None => nowhere(way, no_room),
                 },
             }
         })
@@ -311,7 +344,7 @@ impl PlacementReconciler {
         }
     }
 
-    fn memory(&self) -> MutexGuard<'_, Memory> {
+    pub(super) fn memory(&self) -> MutexGuard<'_, Memory> {
         // Nothing panics while it is held.
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -320,8 +353,4 @@ impl PlacementReconciler {
         let about = server.reference();
         self.announcer.say(Announcement { about, speaker: Speaker::Placement, reason, message });
     }
-}
-
-fn told(no_room: &NoRoom) -> Trouble {
-    Trouble { reason: "NoRoom", message: format!("no node fits: {no_room}") }
 }

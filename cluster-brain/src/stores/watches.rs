@@ -8,7 +8,7 @@ use berth_api::fleet_autoscaler::FleetAutoscaler;
 use berth_api::game_node::GameNode;
 use berth_api::game_server::GameServer;
 use berth_api::game_server_set::GameServerSet;
-use berth_api::names::{BRAIN_LEASE, SYSTEM_NAMESPACE};
+use berth_api::names::{BRAIN_LEASE, PLACEHOLDER_LABEL, SYSTEM_NAMESPACE};
 use berth_runtime::CancellationToken;
 use berth_runtime::clock::Instant;
 use berth_runtime::error::chain;
@@ -16,7 +16,7 @@ use berth_runtime::kube_client::{Lenient, Undecodable, watch_lenient};
 use berth_runtime::tasks::TaskGroup;
 use futures::StreamExt;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::runtime::watcher::{Config, Event};
 use kube::{Api, Client, Resource, ResourceExt};
@@ -25,6 +25,7 @@ use tokio::sync::Notify;
 use tracing::warn;
 
 use super::cluster::NodeRecord;
+use super::placeholder::Placeholder;
 use super::world::World;
 use super::{Key, Kind, Stores, Wake};
 
@@ -41,19 +42,23 @@ pub(crate) fn watch_cluster(
     start(group, Api::namespaced(client.clone(), SYSTEM_NAMESPACE), stores, Leases { lease_changed });
 }
 
-/// Starts the watches of Fleets, sets, servers, disruption budgets and autoscalers, for the time of one leadership.
+/// Starts the watches of Fleets, sets, servers, disruption budgets, autoscalers and placeholders, for the time of one
+/// leadership.
 pub(crate) fn watch_objects(group: &TaskGroup, client: &Client, stores: &Arc<Stores>) {
     start(group, Api::all(client.clone()), stores, Fleets);
     start(group, Api::all(client.clone()), stores, Sets);
     start(group, Api::all(client.clone()), stores, Servers);
     start(group, Api::all(client.clone()), stores, Budgets);
     start(group, Api::all(client.clone()), stores, Autoscalers);
+    start(group, Api::all(client.clone()), stores, Placeholders);
 }
 
 /// What a watch does to the picture.
 trait Feed: Send + Sync + 'static {
     type Object: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static;
     const KIND: Kind;
+    /// The label by which the watched objects are told from others of their kind.
+    const LABEL: Option<&str> = None;
 
     fn begin(&self, world: &mut World);
     /// An object, from a list or from a watch.
@@ -74,8 +79,8 @@ fn start<F: Feed>(group: &TaskGroup, api: Api<Lenient<F::Object>>, stores: &Arc<
 }
 
 async fn follow<F: Feed>(api: Api<Lenient<F::Object>>, stores: &Stores, feed: F, stop: &CancellationToken) {
-    let mut events =
-        watch_lenient::<F::Object>(api, Config::default(), stores.metrics.skipped.clone()).boxed();
+    let config = F::LABEL.map_or_else(Config::default, |label| Config::default().labels(label));
+    let mut events = watch_lenient::<F::Object>(api, config, stores.metrics.skipped.clone()).boxed();
     loop {
         let event = tokio::select! {
             biased;
@@ -262,6 +267,36 @@ impl Feed for Autoscalers {
     fn end(&self, world: &mut World, _: Instant) {
         for change in world.autoscalers.end_list() {
             world.note_autoscaler(Some(change));
+        }
+    }
+}
+
+struct Placeholders;
+
+impl Feed for Placeholders {
+    type Object = Pod;
+    const KIND: Kind = Kind::Placeholder;
+    const LABEL: Option<&str> = Some(PLACEHOLDER_LABEL);
+
+    fn begin(&self, world: &mut World) {
+        world.placeholders.begin_list();
+    }
+    fn apply(&self, world: &mut World, pod: Pod, _: bool, _: Instant) {
+        if let Some(placeholder) = Placeholder::read(&pod) {
+            let change = world.placeholders.seen(placeholder);
+            world.note_placeholder(change);
+        }
+    }
+    fn unread(&self, world: &mut World, object: &Undecodable) {
+        world.placeholders.seen_unread(&key_of(object));
+    }
+    fn delete(&self, world: &mut World, key: &Key, uid: Option<&str>, _: Instant) {
+        let change = world.placeholders.gone(key, uid);
+        world.note_placeholder(change);
+    }
+    fn end(&self, world: &mut World, _: Instant) {
+        for change in world.placeholders.end_list() {
+            world.note_placeholder(Some(change));
         }
     }
 }

@@ -16,6 +16,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::ObjectMeta;
 
 use super::cluster::Cluster;
+use super::placeholder::Placeholder;
 use super::server::Server;
 use super::shelf::{Change, Kept, Shelf};
 use super::{Key, Wake};
@@ -94,11 +95,14 @@ pub(crate) struct World {
     pub(crate) servers: Shelf<Server>,
     pub(crate) budgets: Shelf<PodDisruptionBudget>,
     pub(crate) autoscalers: Shelf<FleetAutoscaler>,
+    pub(crate) placeholders: Shelf<Placeholder>,
     /// By the server's key, until a watch or an answer shows what became of it.
     pub(super) in_flight: BTreeMap<Key, InFlight>,
     pub(super) by_set: HashMap<String, BTreeSet<Key>>,
     pub(super) by_node: BTreeMap<String, BTreeSet<Key>>,
     pub(super) waiting: BTreeSet<Key>,
+    /// Placeholders, by the server that they are for.
+    pub(super) by_waiting: BTreeMap<Key, BTreeSet<Key>>,
     /// How the new servers of sets fare, by the set's UID.
     pub(super) strains: HashMap<String, Strain>,
     wakes: Vec<Wake>,

@@ -85,6 +85,12 @@ impl Agent {
 impl Cluster {
     /// Makes a node, and an agent for it.
     pub(crate) async fn agent(&self, node: &str, manner: Manner) -> Agent {
+        let object = self.node(node, &manner).await;
+        self.agent_on(&object, manner).await
+    }
+
+    /// Makes a node that has no agent.
+    pub(crate) async fn node(&self, node: &str, manner: &Manner) -> Node {
         let mut object = manner.node.clone();
         object["metadata"]["name"] = json!(node);
         let nodes = Api::<Node>::all(self.client.clone());
@@ -93,6 +99,12 @@ impl Cluster {
         // The API server taints a new Node as not ready; a controller that is not here would take that away.
         let taints = Patch::Merge(json!({ "spec": { "taints": manner.node["spec"]["taints"] } }));
         nodes.patch(node, &PatchParams::default(), &taints).await.expect("a Node that is ready");
+        object
+    }
+
+    /// An agent for a node that is there.
+    pub(crate) async fn agent_on(&self, object: &Node, manner: Manner) -> Agent {
+        let node = &object.name_any();
         let complaints = Arc::new(Mutex::new(Vec::new()));
         let crashes = Arc::new(AtomicBool::new(false));
         let (acts, sees) = watch::channel(true);

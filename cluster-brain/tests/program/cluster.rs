@@ -10,6 +10,7 @@ use berth_api::lifecycle::State;
 use berth_dev::{ControlPlane, ControlPlaneOptions, Daemon, Launch, eventually, install};
 use berth_runtime::CancellationToken;
 use berth_runtime::tasks::{Spawner, TaskGroup};
+use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::Client;
 use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
@@ -43,9 +44,16 @@ impl Cluster {
         let client = plane.client();
         let crds = std::fs::read_dir(manifests().join("crds")).expect("the folder of the definitions");
         let crds = crds.map(|file| file.expect("a file").path());
-        let rights = ["namespace.yaml", "rbac.yaml", "game-namespace/bindings.yaml"];
+        let rights = ["namespace.yaml", "rbac.yaml", "priority.yaml", "game-namespace/bindings.yaml"];
         for file in crds.chain(rights.map(|file| manifests().join(file))) {
             install::apply(&client, &file).await.expect("an applied manifest");
+        }
+        // What a controller manager would make, and pods need.
+        let account = serde_json::from_value(json!({"metadata": {"name": "default"}})).expect("an account");
+        for namespace in [NAMESPACE, berth_api::names::SYSTEM_NAMESPACE] {
+            let accounts = Api::<ServiceAccount>::namespaced(client.clone(), namespace);
+            // Where a controller manager runs it is faster at times.
+            let _ = accounts.create(&PostParams::default(), &account).await;
         }
         let group = TaskGroup::new(CancellationToken::new());
         let (spawner, token) = (group.spawner(), group.token());

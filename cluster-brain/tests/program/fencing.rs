@@ -4,7 +4,7 @@ use berth_api::game_server::GameServer;
 use berth_api::lifecycle::State;
 use berth_api::names::LOST_ANNOTATION;
 use berth_dev::eventually;
-use k8s_openapi::api::core::v1::{Node, Pod, ServiceAccount};
+use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ use crate::cluster::{Cluster, LIMIT, NAMESPACE};
 use crate::placement::told;
 
 /// Makes a server a session.
-async fn allocate(cluster: &Cluster, name: &str) -> GameServer {
+pub(crate) async fn allocate(cluster: &Cluster, name: &str) -> GameServer {
     let allocated = Patch::Merge(json!({ "status": { "state": "Allocated" } }));
     cluster.servers().patch(name, &PatchParams::default(), &allocated).await.expect("an allocated server")
 }
@@ -119,11 +119,6 @@ async fn a_session_that_began_on_a_silent_node_is_kept_and_another_goes_for_it()
 
 /// A pod of a server, as an agent makes one.
 async fn make_pod(cluster: &Cluster, server: &GameServer) -> Api<Pod> {
-    let accounts = Api::<ServiceAccount>::namespaced(cluster.client.clone(), NAMESPACE);
-    let account: ServiceAccount =
-        serde_json::from_value(json!({"metadata": {"name": "default"}})).expect("an account");
-    // No controller manager is here to make it; another test step may have.
-    let _ = accounts.create(&PostParams::default(), &account).await;
     let pods = Api::<Pod>::namespaced(cluster.client.clone(), NAMESPACE);
     let pod = json!({
         "metadata": {

@@ -13,7 +13,7 @@ use crate::cluster::{Cluster, LIMIT};
 use crate::truth::Truth;
 
 /// Waits until somebody else than `not` leads, and gives who, and the number of changes so far.
-async fn leader(cluster: &Cluster, not: &str) -> (String, i32) {
+pub(crate) async fn leader(cluster: &Cluster, not: &str) -> (String, i32) {
     let leases = Api::<Lease>::namespaced(cluster.client.clone(), SYSTEM_NAMESPACE);
     eventually(LIMIT, format!("a leader other than {not:?}"), async || {
         let lease = leases.get(BRAIN_LEASE).await.map_err(|error| error.to_string())?;

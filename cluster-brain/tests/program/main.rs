@@ -12,4 +12,6 @@ mod namespaces;
 mod oracle;
 mod placement;
 mod rollout;
+mod room;
+mod scale;
 mod truth;

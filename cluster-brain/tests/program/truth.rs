@@ -73,6 +73,11 @@ impl Truth {
         seen.most_in_all = 0;
     }
 
+    /// How many servers can be allocated now.
+    pub(crate) fn ready(&self) -> usize {
+        self.seen.lock().expect("the truth").ready.len()
+    }
+
     pub(crate) fn seen(&self) -> Seen {
         self.seen.lock().expect("the truth").clone()
     }

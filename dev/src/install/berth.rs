@@ -67,6 +67,7 @@ impl Berth {
         manifests::apply_folder(&client, &options.manifests.join("crds")).await?;
         manifests::apply_folder(&client, &options.manifests.join("policies")).await?;
         manifests::apply(&client, &options.manifests.join("rbac.yaml")).await?;
+        manifests::apply(&client, &options.manifests.join("priority.yaml")).await?;
         let folder = cluster.instance().subfolder("bin")?;
         let place = |name: &str| programs::place(&options.programs.join(name), &folder);
         let (brain, agent, sdk) = (place("berth-brain")?, place("berth-agent")?, place("berth-sdk")?);

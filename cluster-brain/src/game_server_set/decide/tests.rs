@@ -1,6 +1,6 @@
 //! The tables and properties of a set's decisions.
 
-use proptest::prelude::{Just, Strategy, prop_assert, prop_assert_eq, prop_oneof, proptest};
+use proptest::prelude::{Just, ProptestConfig, Strategy, prop_assert, prop_assert_eq, prop_oneof, proptest};
 
 use super::*;
 use crate::testing::{Build, server};
@@ -141,6 +141,8 @@ fn any_server() -> impl Strategy<Value = (State, bool, Option<u8>)> {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(10_000))]
+
     #[test]
     fn a_set_settles_without_a_server_too_many_and_no_session_ends(
         target in 0_usize..40,

@@ -1,7 +1,7 @@
 //! What the brain does about each server, as tables.
 
 use berth_api::node_lease::FORMAT_VERSION;
-use proptest::prelude::{Strategy, any, prop_assert, proptest};
+use proptest::prelude::{ProptestConfig, Strategy, any, prop_assert, proptest};
 
 use super::*;
 use crate::testing::{Build, server};
@@ -155,6 +155,8 @@ fn any_site() -> impl Strategy<Value = Site> {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(20_000))]
+
     #[test]
     fn a_session_ends_only_with_what_it_runs_on(
         state in (0..State::ALL.len()).prop_map(|index| State::ALL[index]),
