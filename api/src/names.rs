@@ -136,6 +136,9 @@ pub const SDK_GRPC_PORT_ENV: &str = "AGONES_SDK_GRPC_PORT";
 /// Environment variable in every container of a game pod: port of the SDK's REST listener.
 pub const SDK_HTTP_PORT_ENV: &str = "AGONES_SDK_HTTP_PORT";
 
+/// Label that Kubernetes sets on pods of a DaemonSet and on its revisions.
+pub const REVISION_LABEL: &str = "controller-revision-hash";
+
 /// Field manager and user agent of the agent.
 pub const AGENT_MANAGER: &str = "berth-agent";
 /// The allocator as writer of fields.

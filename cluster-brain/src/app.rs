@@ -25,6 +25,7 @@ use crate::fleet::FleetMetrics;
 use crate::game_server_set::SetMetrics;
 use crate::leader::{Keeper, LeaderMetrics};
 use crate::placement::{Placeholders, PlacementMetrics};
+use crate::sdk_update::SdkUpdateMetrics;
 use crate::session::Sessions;
 use crate::stores::{StoreMetrics, Stores, World, watch_cluster};
 use crate::writes::{WriteMetrics, Writer};
@@ -81,6 +82,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         sets: SetMetrics::register(&mut metrics),
         placement: PlacementMetrics::register(&mut metrics),
         placeholders,
+        sdk_update: SdkUpdateMetrics::register(&mut metrics),
         fencing: FencingMetrics::register(&mut metrics),
         eviction: EvictionMetrics::register(&mut metrics),
         autoscaling: AutoscalingMetrics::register(&mut metrics),

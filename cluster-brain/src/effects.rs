@@ -63,6 +63,8 @@ berth_runtime::effects! {
         Fail = "fail",
         /// Delete a server that nobody else will.
         DeleteServer = "delete_server",
+        /// Delete a pod of `berth-sdk` that is of an older revision, on a node without servers.
+        ReplaceSdk = "replace_sdk",
         /// Remove the finalizers of a server.
         LetGo = "let_go",
     }

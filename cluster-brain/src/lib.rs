@@ -19,6 +19,7 @@ mod namespaces;
 mod placement;
 mod queue;
 mod resources;
+mod sdk_update;
 mod session;
 mod stores;
 #[cfg(test)]

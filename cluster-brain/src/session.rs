@@ -18,6 +18,7 @@ use crate::game_server_set::{SetMetrics, SetReconciler};
 use crate::leader::Authority;
 use crate::namespaces::Gate;
 use crate::placement::{Memory, Placeholders, PlacementMetrics, PlacementReconciler};
+use crate::sdk_update::{SdkUpdateMetrics, SdkUpdater};
 use crate::stores::{Stores, watch_objects};
 use crate::writes::Writer;
 
@@ -36,6 +37,7 @@ pub(crate) struct Sessions {
     pub(crate) sets: SetMetrics,
     pub(crate) placement: PlacementMetrics,
     pub(crate) placeholders: Option<Placeholders>,
+    pub(crate) sdk_update: SdkUpdateMetrics,
     pub(crate) fencing: FencingMetrics,
     pub(crate) eviction: EvictionMetrics,
     pub(crate) autoscaling: AutoscalingMetrics,
@@ -128,7 +130,16 @@ impl Sessions {
             metrics: self.autoscaling.clone(),
             asker: Arc::clone(&self.asker),
         };
+        let sdk_update = SdkUpdater {
+            stores: Arc::clone(&self.stores),
+            writer: self.writer.clone(),
+            metrics: self.sdk_update.clone(),
+        };
         let token = group.token();
+        group.spawn(
+            "sdk update",
+            after_lists(Arc::clone(&self.stores), token.clone(), sdk_update.run(token.clone())),
+        );
         group
             .spawn("fleets", after_lists(Arc::clone(&self.stores), token.clone(), fleets.run(token.clone())));
         group.spawn("sets", after_lists(Arc::clone(&self.stores), token.clone(), sets.run(token.clone())));

@@ -10,6 +10,7 @@ mod cluster;
 mod lookup;
 mod metrics;
 mod placeholder;
+mod sdk;
 mod server;
 mod shelf;
 mod watches;
@@ -26,6 +27,7 @@ use tokio::sync::watch;
 pub(crate) use cluster::{LeaseRecord, NodeRecord};
 pub(crate) use metrics::StoreMetrics;
 pub(crate) use placeholder::Placeholder;
+pub(crate) use sdk::SdkPod;
 pub(crate) use server::{Amount, Server};
 pub(crate) use watches::{watch_cluster, watch_objects};
 pub(crate) use world::{InFlight, World};
@@ -93,9 +95,12 @@ pub(crate) enum Kind {
     DisruptionBudget,
     FleetAutoscaler,
     Placeholder,
+    SdkPod,
+    SdkRevision,
 }
 
 impl Kind {
+    /// What must be known before anything is decided.
     const ALL: [Self; 9] = [
         Self::Fleet,
         Self::GameServerSet,
@@ -109,13 +114,15 @@ impl Kind {
     ];
 
     /// What is watched only while leading, so that a new leader starts from a list made after it was elected.
-    const LED: [Self; 6] = [
+    const LED: [Self; 8] = [
         Self::Fleet,
         Self::GameServerSet,
         Self::GameServer,
         Self::DisruptionBudget,
         Self::FleetAutoscaler,
         Self::Placeholder,
+        Self::SdkPod,
+        Self::SdkRevision,
     ];
 
     pub(crate) const fn as_str(self) -> &'static str {
@@ -129,6 +136,8 @@ impl Kind {
             Self::DisruptionBudget => "PodDisruptionBudget",
             Self::FleetAutoscaler => "FleetAutoscaler",
             Self::Placeholder => "Pod",
+            Self::SdkPod => "berth-sdk Pod",
+            Self::SdkRevision => "ControllerRevision",
         }
     }
 }
@@ -208,6 +217,13 @@ impl Stores {
         let mut listed = self.listed.subscribe();
         // The sender lives in `self`, so the channel cannot close while we wait.
         let _ = listed.wait_for(|listed| Kind::ALL.iter().all(|kind| listed.contains(kind))).await;
+    }
+
+    /// Waits until the pods of `berth-sdk` and their revisions have been listed.
+    pub(crate) async fn sdk_listed(&self) {
+        let mut listed = self.listed.subscribe();
+        let kinds = [Kind::SdkPod, Kind::SdkRevision];
+        let _ = listed.wait_for(|listed| kinds.iter().all(|kind| listed.contains(kind))).await;
     }
 
     /// Waits until what is watched without leading has been listed.

@@ -153,5 +153,6 @@ pub(crate) fn view(name: &str, servers: usize) -> NodeView {
         free_ports: BTreeMap::from([("default".to_owned(), 100)]),
         taken_ports: HashSet::new(),
         servers,
+        is_due: false,
     }
 }

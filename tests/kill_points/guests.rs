@@ -15,7 +15,8 @@ use berth_api::names;
 use berth_dev::eventually;
 use berth_stories::harbour::{Harbour, game};
 use berth_stories::world::STEP;
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::apps::v1::ControllerRevision;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt as _;
 use kube::api::{
     Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
@@ -124,6 +125,7 @@ impl<'a> Guests<'a> {
         }
         self.change_template().await?;
         self.autoscale().await?;
+        self.update_sdk().await?;
         Ok(acts)
     }
 
@@ -277,6 +279,32 @@ impl<'a> Guests<'a> {
             }
             _ => Ok(None),
         }
+    }
+
+    /// A node that has no servers has a pod of `berth-sdk` that is of an older revision. There is no such node, and nobody
+    /// makes another pod, so that it is a matter of the brain alone.
+    async fn update_sdk(&self) -> anyhow::Result<()> {
+        let client = || self.harbour.client.clone();
+        let revisions: Api<ControllerRevision> = Api::namespaced(client(), names::SYSTEM_NAMESPACE);
+        let labels = |revision: &str| json!({ "app.kubernetes.io/name": "berth-sdk", names::REVISION_LABEL: revision });
+        for (number, revision) in [(1, "older"), (2, "newer")] {
+            let name = format!("berth-sdk-{revision}");
+            let object = json!({
+                "metadata": { "name": name, "labels": labels(revision) }, "revision": number, "data": {},
+            });
+            let made = revisions.create(&PostParams::default(), &serde_json::from_value(object)?).await;
+            settled(made.map(drop))?;
+        }
+        let pods: Api<Pod> = Api::namespaced(client(), names::SYSTEM_NAMESPACE);
+        let pod = json!({
+            "metadata": { "name": "berth-sdk-guest", "labels": labels("older") },
+            "spec": {
+                "nodeName": "nowhere",
+                "automountServiceAccountToken": false,
+                "containers": [{ "name": "berth-sdk", "image": "berth-sdk" }],
+            },
+        });
+        settled(pods.create(&PostParams::default(), &serde_json::from_value(pod)?).await.map(drop)).map(drop)
     }
 
     /// Another template, once the last one is in force.

@@ -27,6 +27,7 @@ use super::conditions::{Circumstances, conditions};
 use super::count::count;
 use super::decide::{Limits, Seen, decide};
 use crate::announce::{Announcement, Announcer, Speaker};
+use crate::autoscaling::spared;
 use crate::config::BatchSettings;
 use crate::effects::Effect;
 use crate::eviction::{Guard, pod_labels, several};
@@ -122,7 +123,8 @@ impl SetReconciler {
         let decision = decide(&seen, self.limits(), clock::now());
         let by_key = |key: &Key| servers.iter().find(|server| server.key == *key).cloned();
 
-        let created = self.create(&set, decision.create).await;
+        let spared = self.stores.read(|world| spared(world, &set));
+        let created = self.create(&set, decision.create.saturating_sub(spared)).await;
         let deleted = self.delete(&set, decision.delete.iter().filter_map(by_key).collect()).await;
         let marked = self.mark(&set, decision.mark.iter().filter_map(by_key).collect()).await;
         let wait = created?;

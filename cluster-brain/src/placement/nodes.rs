@@ -24,6 +24,8 @@ pub(crate) enum Closed {
     OldAgent,
     /// Somebody has closed it.
     Cordoned,
+    /// Its `berth-sdk` is being replaced.
+    SdkUpdate,
     /// It is in another phase than Active.
     Phase(NodePhase),
 }
@@ -44,6 +46,8 @@ pub(crate) struct NodeView {
     pub(crate) taken_ports: HashSet<(u16, PortProtocol)>,
     /// Servers on it.
     pub(crate) servers: usize,
+    /// Its `berth-sdk` is of an older revision: it shall become empty.
+    pub(crate) is_due: bool,
 }
 
 impl NodeView {
@@ -67,9 +71,12 @@ impl NodeView {
 /// Every node that has, or had, an agent.
 pub(crate) fn views(world: &World, now: Instant) -> Vec<NodeView> {
     let cluster = &world.cluster;
+    let due = world.nodes_due_for_sdk();
     let view = |(name, said): (&String, &GameNodeStatus)| {
         let node = cluster.nodes.get(name);
+        let is_closed = world.closed_for_sdk.as_ref() == Some(name);
         let offer = offer(node, said, cluster.leases.get(name), now);
+        let offer = if is_closed { offer.and(Err(Closed::SdkUpdate)) } else { offer };
         let mut view = NodeView {
             name: name.clone(),
             offer,
@@ -79,6 +86,7 @@ pub(crate) fn views(world: &World, now: Instant) -> Vec<NodeView> {
             free_ports: said.ports.iter().map(|(range, count)| (range.clone(), count.total)).collect(),
             taken_ports: HashSet::new(),
             servers: 0,
+            is_due: due.contains(name),
         };
         for load in world.loads_on(name) {
             view.load(load.needs, load.host_ports);

@@ -58,7 +58,7 @@ impl NoRoom {
 /// The index of the node that the server goes to.
 ///
 /// Packed takes the node with the most servers, so that others become empty; Distributed the one with the fewest. Among
-/// equals the first by name, so that a decision can be told beforehand.
+/// equals the first by name, so that a decision can be told beforehand. Nodes that shall become empty come last.
 pub(crate) fn place(request: &Request<'_>, nodes: &[NodeView]) -> Result<usize, NoRoom> {
     let Needs { hopeless, left_to_scheduler, .. } = request.needs;
     if hopeless.is_some() || left_to_scheduler.is_some() {
@@ -75,9 +75,13 @@ pub(crate) fn place(request: &Request<'_>, nodes: &[NodeView]) -> Result<usize, 
     }
     let by_name = |one: &usize, other: &usize| nodes[*one].name.cmp(&nodes[*other].name);
     let by_servers = |one: &usize, other: &usize| nodes[*one].servers.cmp(&nodes[*other].servers);
-    let chosen = fitting.into_iter().min_by(|one, other| match request.scheduling {
-        Scheduling::Packed => by_servers(other, one).then_with(|| by_name(one, other)),
-        Scheduling::Distributed => by_servers(one, other).then_with(|| by_name(one, other)),
+    let by_due = |one: &usize, other: &usize| nodes[*one].is_due.cmp(&nodes[*other].is_due);
+    let chosen = fitting.into_iter().min_by(|one, other| {
+        let by_servers = match request.scheduling {
+            Scheduling::Packed => by_servers(other, one),
+            Scheduling::Distributed => by_servers(one, other),
+        };
+        by_due(one, other).then(by_servers).then_with(|| by_name(one, other))
     });
     chosen.ok_or(NoRoom { refusals, ..NoRoom::default() })
 }
@@ -185,6 +189,7 @@ fn word(closed: Closed) -> &'static str {
         Closed::Silent => "with a silent agent",
         Closed::Unknown => "just started",
         Closed::OldAgent => "with too old an agent",
+        Closed::SdkUpdate => "whose berth-sdk is being replaced",
         Closed::Cordoned | Closed::Phase(NodePhase::Cordoned) => "cordoned",
         Closed::Phase(NodePhase::Starting) => "starting",
         Closed::Phase(NodePhase::Draining) => "draining",
@@ -241,6 +246,9 @@ mod tests {
         assert_eq!(chosen(&spread, &nodes), Ok("a"));
         let again = Request { not_on: Some(("b", "no room")), ..packed(&needs) };
         assert_eq!(chosen(&again, &nodes), Ok("c"));
+        let due = nodes.map(|node| NodeView { is_due: node.name != "d", ..node });
+        assert_eq!(chosen(&packed(&needs), &due), Ok("d"), "the others shall become empty");
+        assert_eq!(chosen(&packed(&needs), &due[..3]), Ok("b"), "they are there all the same");
     }
 
     #[test]

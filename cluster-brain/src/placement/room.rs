@@ -106,7 +106,7 @@ fn landing(request: &Request<'_>, nodes: &[NodeView], held: Held<'_>) -> Landing
 /// Whether a reason is likely to be over soon.
 fn may_pass(refusal: &Refusal) -> bool {
     match refusal {
-        Refusal::Closed(Closed::NoNode | Closed::Silent | Closed::Unknown | Closed::Phase(NodePhase::Starting))
+        Refusal::Closed(Closed::NoNode | Closed::Silent | Closed::Unknown | Closed::SdkUpdate | Closed::Phase(NodePhase::Starting))
         // The scheduler found it tolerated, or not there.
         | Refusal::Taint(_) => true,
         Refusal::Closed(Closed::OldAgent | Closed::Cordoned | Closed::Phase(_))

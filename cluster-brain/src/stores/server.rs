@@ -161,6 +161,11 @@ impl Server {
         self.state.is_some_and(State::is_protected)
     }
 
+    /// Players are on it, and it stays.
+    pub(crate) fn has_session(&self) -> bool {
+        self.state == Some(State::Allocated) && !self.is_being_deleted()
+    }
+
     /// Given up with its node, for which nobody acted; another is there in its place. A session makes it count again.
     pub(crate) fn is_lost(&self) -> bool {
         let is_open = matches!(

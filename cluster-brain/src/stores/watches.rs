@@ -8,7 +8,7 @@ use berth_api::fleet_autoscaler::FleetAutoscaler;
 use berth_api::game_node::GameNode;
 use berth_api::game_server::GameServer;
 use berth_api::game_server_set::GameServerSet;
-use berth_api::names::{BRAIN_LEASE, PLACEHOLDER_LABEL, SYSTEM_NAMESPACE};
+use berth_api::names::{BRAIN_LEASE, SYSTEM_NAMESPACE};
 use berth_runtime::CancellationToken;
 use berth_runtime::clock::Instant;
 use berth_runtime::error::chain;
@@ -16,7 +16,7 @@ use berth_runtime::kube_client::{Lenient, Undecodable, watch_lenient};
 use berth_runtime::tasks::TaskGroup;
 use futures::StreamExt;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::runtime::watcher::{Config, Event};
 use kube::{Api, Client, Resource, ResourceExt};
@@ -25,9 +25,12 @@ use tokio::sync::Notify;
 use tracing::warn;
 
 use super::cluster::NodeRecord;
-use super::placeholder::Placeholder;
 use super::world::World;
 use super::{Key, Kind, Stores, Wake};
+
+mod pods;
+
+use pods::{Placeholders, SdkPods, SdkRevisions};
 
 /// Starts the watches of nodes and their leases, which a standby keeps warm. `lease_changed` is told of changes of the
 /// leader lease.
@@ -42,8 +45,8 @@ pub(crate) fn watch_cluster(
     start(group, Api::namespaced(client.clone(), SYSTEM_NAMESPACE), stores, Leases { lease_changed });
 }
 
-/// Starts the watches of Fleets, sets, servers, disruption budgets, autoscalers and placeholders, for the time of one
-/// leadership.
+/// Starts the watches of Fleets, sets, servers, disruption budgets, autoscalers and the pods that concern us, for the time
+/// of one leadership.
 pub(crate) fn watch_objects(group: &TaskGroup, client: &Client, stores: &Arc<Stores>) {
     start(group, Api::all(client.clone()), stores, Fleets);
     start(group, Api::all(client.clone()), stores, Sets);
@@ -51,6 +54,8 @@ pub(crate) fn watch_objects(group: &TaskGroup, client: &Client, stores: &Arc<Sto
     start(group, Api::all(client.clone()), stores, Budgets);
     start(group, Api::all(client.clone()), stores, Autoscalers);
     start(group, Api::all(client.clone()), stores, Placeholders);
+    start(group, Api::namespaced(client.clone(), SYSTEM_NAMESPACE), stores, SdkPods);
+    start(group, Api::namespaced(client.clone(), SYSTEM_NAMESPACE), stores, SdkRevisions);
 }
 
 /// What a watch does to the picture.
@@ -58,7 +63,7 @@ trait Feed: Send + Sync + 'static {
     type Object: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static;
     const KIND: Kind;
     /// The label by which the watched objects are told from others of their kind.
-    const LABEL: Option<&str> = None;
+    const LABEL: Option<&'static str> = None;
 
     fn begin(&self, world: &mut World);
     /// An object, from a list or from a watch.
@@ -267,36 +272,6 @@ impl Feed for Autoscalers {
     fn end(&self, world: &mut World, _: Instant) {
         for change in world.autoscalers.end_list() {
             world.note_autoscaler(Some(change));
-        }
-    }
-}
-
-struct Placeholders;
-
-impl Feed for Placeholders {
-    type Object = Pod;
-    const KIND: Kind = Kind::Placeholder;
-    const LABEL: Option<&str> = Some(PLACEHOLDER_LABEL);
-
-    fn begin(&self, world: &mut World) {
-        world.placeholders.begin_list();
-    }
-    fn apply(&self, world: &mut World, pod: Pod, _: bool, _: Instant) {
-        if let Some(placeholder) = Placeholder::read(&pod) {
-            let change = world.placeholders.seen(placeholder);
-            world.note_placeholder(change);
-        }
-    }
-    fn unread(&self, world: &mut World, object: &Undecodable) {
-        world.placeholders.seen_unread(&key_of(object));
-    }
-    fn delete(&self, world: &mut World, key: &Key, uid: Option<&str>, _: Instant) {
-        let change = world.placeholders.gone(key, uid);
-        world.note_placeholder(change);
-    }
-    fn end(&self, world: &mut World, _: Instant) {
-        for change in world.placeholders.end_list() {
-            world.note_placeholder(Some(change));
         }
     }
 }

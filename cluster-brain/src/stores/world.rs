@@ -17,6 +17,7 @@ use kube::api::ObjectMeta;
 
 use super::cluster::Cluster;
 use super::placeholder::Placeholder;
+use super::sdk::{SdkPod, SdkRevision};
 use super::server::Server;
 use super::shelf::{Change, Kept, Shelf};
 use super::{Key, Wake};
@@ -96,6 +97,10 @@ pub(crate) struct World {
     pub(crate) budgets: Shelf<PodDisruptionBudget>,
     pub(crate) autoscalers: Shelf<FleetAutoscaler>,
     pub(crate) placeholders: Shelf<Placeholder>,
+    pub(crate) sdk_pods: Shelf<SdkPod>,
+    pub(crate) sdk_revisions: Shelf<SdkRevision>,
+    /// The node whose pod of `berth-sdk` is being replaced.
+    pub(crate) closed_for_sdk: Option<String>,
     /// By the server's key, until a watch or an answer shows what became of it.
     pub(super) in_flight: BTreeMap<Key, InFlight>,
     pub(super) by_set: HashMap<String, BTreeSet<Key>>,
@@ -103,6 +108,8 @@ pub(crate) struct World {
     pub(super) waiting: BTreeSet<Key>,
     /// Placeholders, by the server that they are for.
     pub(super) by_waiting: BTreeMap<Key, BTreeSet<Key>>,
+    /// Sessions that ended since the autoscaler of their Fleet looked last, by the set's UID.
+    pub(super) ended: HashMap<String, usize>,
     /// How the new servers of sets fare, by the set's UID.
     pub(super) strains: HashMap<String, Strain>,
     wakes: Vec<Wake>,
@@ -185,6 +192,9 @@ impl World {
         if let Some(after) = change.after.as_ref().filter(|_| spec(&change.before) != spec(&change.after)) {
             self.wake(Wake::Autoscaler(after.key()));
         }
+        if let (Some(before), None) = (&change.before, &change.after) {
+            self.forget_ended(&Key::new(before.key().namespace, &before.spec.fleet_name));
+        }
     }
 
     pub(crate) fn note_set(&mut self, change: Option<Change<GameServerSet>>) {
@@ -204,6 +214,7 @@ impl World {
             let uid = set.uid().to_owned();
             self.in_flight.retain(|_, flight| flight.set.as_deref() != Some(&uid));
             self.strains.remove(&uid);
+            self.ended.remove(&uid);
         }
     }
 
@@ -222,6 +233,33 @@ impl World {
             self.wake(Wake::SetSoon(set));
         }
         self.wake(Wake::Namespace(namespace));
+    }
+
+    /// The autoscaler of a Fleet has said its word, if what it saw of sessions is what there is.
+    pub(crate) fn autoscaler_looked(&mut self, fleet: &Key) {
+        let Some(kept) = self.fleets.get(fleet).filter(|_| !self.ended.is_empty()) else { return };
+        let seen = kept.status.as_ref().map_or(0, |status| status.allocated_replicas);
+        let sets = self.sets_of(&fleet.namespace, kept.uid());
+        let servers = sets.iter().flat_map(|set| self.servers_of(set.uid()));
+        let there = servers.filter(|server| server.has_session()).count();
+        if usize::try_from(seen) == Ok(there) {
+            self.forget_ended(fleet);
+        }
+    }
+
+    /// The sets of a Fleet wait for no word of an autoscaler.
+    fn forget_ended(&mut self, fleet: &Key) {
+        let Some(uid) = self.fleets.get(fleet).map(|fleet| fleet.uid().to_owned()) else { return };
+        for set in self.sets_of(&fleet.namespace, &uid) {
+            if self.ended.remove(set.uid()).is_some() {
+                self.wake(Wake::Set(set.key()));
+            }
+        }
+    }
+
+    /// Sessions of a set that ended since the autoscaler of its Fleet looked last.
+    pub(crate) fn sessions_ended(&self, set: &str) -> usize {
+        self.ended.get(set).copied().unwrap_or(0)
     }
 
     /// A node came or went: its servers are looked at again.

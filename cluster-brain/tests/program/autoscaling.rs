@@ -14,6 +14,7 @@ use crate::cluster::{Cluster, LIMIT, NAMESPACE, template};
 use crate::fleets::writes;
 use crate::oracle::{Answer, Oracle};
 use crate::placement::told;
+use crate::truth::Truth;
 
 fn autoscalers(cluster: &Cluster) -> Api<FleetAutoscaler> {
     Api::namespaced(cluster.client.clone(), NAMESPACE)
@@ -295,4 +296,30 @@ async fn a_webhook_is_asked_over_https_and_a_fleet_at_rest_is_left_alone() {
     wait_for_size(&cluster, "lobby", 2).await;
     let able = wait_for(&cluster, "lobby", "able again", |status| status.able_to_scale).await;
     assert_eq!(condition(&able, "AbleToScale").expect("a condition").status, "True");
+}
+
+#[tokio::test]
+async fn a_session_that_ends_between_two_looks_is_not_replaced_in_vain() {
+    let cluster = Cluster::start().await;
+    let _agent = cluster.agent("n1", Manner::default()).await;
+    // A gap in leading would make it forget what has ended.
+    let _brain = cluster.brain_with("brain", &["--lease-duration", "60s"]);
+    let truth = Truth::watch(&cluster);
+    cluster.create_fleet("lobby", 1, json!({})).await;
+    create(&cluster, "buffer", "lobby", 3, buffer(1, 1, 10)).await;
+    cluster.wait_for_ready("lobby", 1).await;
+    let first = cluster.all_servers().await.remove(0).name_any();
+    allocate(&cluster, 1).await;
+    wait_for_size(&cluster, "lobby", 2).await;
+    eventually(LIMIT, "a Ready server beside the session", async || {
+        let servers = cluster.all_servers().await;
+        let ready = servers.iter().filter(|one| one.state() == Some(State::Ready)).count();
+        if (servers.len(), ready) == (2, 1) { Ok(()) } else { Err(format!("{} servers", servers.len())) }
+    })
+    .await
+    .expect("a buffer");
+    set_state(&cluster, &first, "Shutdown").await;
+    wait_for_size(&cluster, "lobby", 1).await;
+    cluster.wait_for_ready("lobby", 1).await;
+    assert_eq!(truth.seen().ever.len(), 2, "no third was made for it");
 }

@@ -14,4 +14,5 @@ mod placement;
 mod rollout;
 mod room;
 mod scale;
+mod sdk_update;
 mod truth;

@@ -34,7 +34,7 @@ async fn wait_for_placeholders(cluster: &Cluster, count: usize) -> Vec<Pod> {
     .expect("as many placeholders as asked")
 }
 
-/// A node that the scheduler knows, with its labels and this much processor time.
+/// A node that the scheduler knows, with its labels and this much processor time; played agents make no pods.
 fn manner(name: &str, milli_cpu: i64, ports: i64) -> Manner {
     let amounts = json!({"cpu": format!("{milli_cpu}m"), "memory": "64Gi", "pods": "110"});
     let node = json!({
@@ -42,6 +42,18 @@ fn manner(name: &str, milli_cpu: i64, ports: i64) -> Manner {
         "status": {"allocatable": amounts, "capacity": amounts},
     });
     Manner { milli_cpu, ports, node, ..Manner::default() }
+}
+
+/// As the scheduler sees a node that is full of game pods.
+async fn fill(cluster: &Cluster, node: &str) {
+    let pod: Pod = serde_json::from_value(json!({
+        "metadata": {"name": format!("games-of-{node}")},
+        "spec": {"nodeName": node, "containers": [
+            {"name": "game", "image": "game", "resources": {"requests": {"cpu": "10m"}}},
+        ]},
+    }))
+    .expect("a pod");
+    pods(cluster).create(&PostParams::default(), &pod).await.expect("a created pod");
 }
 
 fn waits(server: &GameServer) -> bool {
@@ -61,8 +73,10 @@ async fn waiting(cluster: &Cluster) -> GameServer {
 #[tokio::test]
 async fn a_server_without_room_asks_for_it_and_comes_where_it_is_made() {
     let cluster = cluster().await;
-    // Room for one.
-    let _first = cluster.agent("n1", manner("n1", 15, 100)).await;
+    // Room for one, and none in the scheduler's eyes.
+    let first = manner("n1", 15, 100);
+    let _first = cluster.agent("n1", first).await;
+    fill(&cluster, "n1").await;
     let _brain = cluster.brain("brain");
     cluster.create_fleet("lobby", 2, json!({})).await;
     let asked = wait_for_placeholders(&cluster, 1).await.remove(0);
@@ -86,6 +100,7 @@ async fn a_server_without_room_asks_for_it_and_comes_where_it_is_made() {
     let placed = cluster.wait_for_server(&name, "Ready", |one| one.state() == Some(State::Ready)).await;
     assert_eq!(placed.node_name(), Some("n2"));
     wait_for_placeholders(&cluster, 0).await;
+    fill(&cluster, "n2").await;
     cluster.wait_for_ready("lobby", 2).await;
     cluster.fleet_condition("lobby", "Placed", "True").await;
 
