@@ -6,6 +6,8 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use berth_api::allocation::Wanted;
+
 mod candidate;
 mod nodes;
 
@@ -60,10 +62,22 @@ struct Taking {
     news: Option<(Version, Option<Candidate>)>,
 }
 
+/// The servers of one namespace.
+#[derive(Debug, Default)]
+struct Page {
+    servers: BTreeMap<String, Entry>,
+    /// Their names by node, as they are shown: Ready ones, and Allocated ones.
+    ready: ByNode,
+    allocated: ByNode,
+}
+
+/// Names of servers, in their order, by node.
+pub type ByNode = BTreeMap<String, BTreeSet<String>>;
+
 /// Every server that may be allocated.
 #[derive(Debug, Default)]
 pub struct Book {
-    namespaces: BTreeMap<String, BTreeMap<String, Entry>>,
+    namespaces: BTreeMap<String, Page>,
     counts: HashMap<String, NodeCount>,
     /// What a list has shown so far; whatever it does not show is gone at its end.
     listing: Option<BTreeSet<ServerKey>>,
@@ -159,19 +173,26 @@ impl Book {
 
     /// A server as it is: for one that is being taken, before that is done.
     pub fn look(&self, key: &ServerKey) -> Option<&Candidate> {
-        let entry = self.namespaces.get(&key.namespace)?.get(&key.name)?;
+        let entry = self.entry(&key.namespace, &key.name)?;
         Some(entry.taking.as_ref().map_or(&entry.shown, |taking| &taking.base))
     }
 
     /// A server as the choice sees it: for one that is being taken, once that is done.
     pub fn shown(&self, key: &ServerKey) -> Option<&Candidate> {
-        self.namespaces.get(&key.namespace)?.get(&key.name).map(|entry| &entry.shown)
+        self.candidate(&key.namespace, &key.name)
     }
 
-    /// The servers of a namespace, with their names.
-    pub fn servers(&self, namespace: &str) -> impl Iterator<Item = (&str, &Candidate)> {
-        let servers = self.namespaces.get(namespace).into_iter().flatten();
-        servers.map(|(name, entry)| (name.as_str(), &entry.shown))
+    /// The same by namespace and name.
+    pub fn candidate(&self, namespace: &str, name: &str) -> Option<&Candidate> {
+        self.entry(namespace, name).map(|entry| &entry.shown)
+    }
+
+    /// The names of a namespace's servers in this state, by node, as the choice sees them.
+    pub fn by_node(&self, namespace: &str, state: Wanted) -> Option<&ByNode> {
+        self.namespaces.get(namespace).map(|page| match state {
+            Wanted::Ready => &page.ready,
+            Wanted::Allocated => &page.allocated,
+        })
     }
 
     /// How many servers of a node can be had.
@@ -181,7 +202,7 @@ impl Book {
 
     /// How many servers there are.
     pub fn len(&self) -> usize {
-        self.namespaces.values().map(BTreeMap::len).sum()
+        self.namespaces.values().map(|page| page.servers.len()).sum()
     }
 
     /// Whether there are none.
@@ -190,29 +211,51 @@ impl Book {
     }
 
     fn keys(&self) -> impl Iterator<Item = ServerKey> + '_ {
-        self.namespaces.iter().flat_map(|(namespace, servers)| {
-            servers.keys().map(move |name| ServerKey::new(namespace.as_str(), name.as_str()))
+        self.namespaces.iter().flat_map(|(namespace, page)| {
+            page.servers.keys().map(move |name| ServerKey::new(namespace.as_str(), name.as_str()))
         })
     }
 
+    fn entry(&self, namespace: &str, name: &str) -> Option<&Entry> {
+        self.namespaces.get(namespace)?.servers.get(name)
+    }
+
     fn entry_mut(&mut self, key: &ServerKey) -> Option<&mut Entry> {
-        self.namespaces.get_mut(&key.namespace)?.get_mut(&key.name)
+        self.namespaces.get_mut(&key.namespace)?.servers.get_mut(&key.name)
     }
 
     fn put(&mut self, key: &ServerKey, candidate: Option<Candidate>) {
-        let servers = self.namespaces.entry(key.namespace.clone()).or_default();
-        let before = match candidate {
-            Some(shown) => {
-                add(&mut self.counts, &shown);
-                servers.insert(key.name.clone(), Entry { shown, taking: None })
-            }
-            None => servers.remove(&key.name),
-        };
-        if servers.is_empty() {
+        let page = self.namespaces.entry(key.namespace.clone()).or_default();
+        if let Some(before) = page.servers.remove(&key.name) {
+            page.strike(&key.name, &before.shown);
+            subtract(&mut self.counts, &before.shown);
+        }
+        if let Some(shown) = candidate {
+            add(&mut self.counts, &shown);
+            page.names(shown.state).entry(shown.node.clone()).or_default().insert(key.name.clone());
+            page.servers.insert(key.name.clone(), Entry { shown, taking: None });
+        }
+        if page.servers.is_empty() {
             self.namespaces.remove(&key.namespace);
         }
-        if let Some(entry) = before {
-            subtract(&mut self.counts, &entry.shown);
+    }
+}
+
+impl Page {
+    fn names(&mut self, state: Wanted) -> &mut ByNode {
+        match state {
+            Wanted::Ready => &mut self.ready,
+            Wanted::Allocated => &mut self.allocated,
+        }
+    }
+
+    fn strike(&mut self, name: &str, shown: &Candidate) {
+        let names = self.names(shown.state);
+        if let Some(those) = names.get_mut(&shown.node) {
+            those.remove(name);
+            if those.is_empty() {
+                names.remove(&shown.node);
+            }
         }
     }
 }
@@ -237,8 +280,8 @@ fn subtract(counts: &mut HashMap<String, NodeCount>, candidate: &Candidate) {
 impl NodeCount {
     fn of(&mut self, candidate: &Candidate) -> &mut u32 {
         match candidate.state {
-            berth_api::allocation::Wanted::Allocated => &mut self.allocated,
-            berth_api::allocation::Wanted::Ready => &mut self.ready,
+            Wanted::Allocated => &mut self.allocated,
+            Wanted::Ready => &mut self.ready,
         }
     }
 }

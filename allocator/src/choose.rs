@@ -1,18 +1,20 @@
 //! Which server: pure, over the book as it is.
 //!
-//! An earlier selector beats any order; among the servers that fit the same selector the strategy decides. Packed:
-//! servers in use first, then the fullest node, then the one with the least room for players, then the priorities, then
-//! the name. Distributed: the priorities and then the name; without priorities, any.
+//! An earlier selector beats any order; among the servers that fit the same selector, which are all in one state, the
+//! strategy decides. Packed: the fullest node first, then the one with the least room for players, then the priorities,
+//! then the name. Distributed: the priorities and then the name; without priorities, any.
+//!
+//! Servers are looked at by state and node, so that a choice costs a look at few of ten thousand.
 
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 
 use berth_api::allocation::{Direction, Priority, PriorityKind, Request, Selector, Wanted};
 use berth_api::game_server::Scheduling;
 use berth_runtime::clock::Instant;
 
-use crate::book::{Book, Candidate, fuller_first, room_of_counter, room_of_list};
+use crate::book::{Book, Candidate, NodeCount, fuller_first, room_of_counter, room_of_list};
 
 /// What was chosen.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,32 +37,78 @@ pub enum Tie {
 /// Chooses a server for a request. `random` decides where any will do.
 pub fn choose(book: &Book, request: &Request, tie: Tie, now: Instant, random: u64) -> Option<Choice> {
     let closed = book.nodes.closed(now);
-    let order = Order { book, request, tie: in_force(request, tie, random) };
-    let mut best: Option<(usize, &str, &Candidate)> = None;
-    for (name, candidate) in book.servers(&request.namespace) {
-        if closed.contains(&candidate.node) {
-            continue;
-        }
-        let limit = best.map_or(request.selectors.len(), |(selector, ..)| selector + 1);
-        let Some(selector) = request.selectors[..limit].iter().position(|selector| fits(selector, candidate))
-        else {
-            continue;
-        };
-        let is_better = best.is_none_or(|(known, best_name, best)| {
-            selector < known || order.compare((name, candidate), (best_name, best)) == Ordering::Less
-        });
-        if is_better {
-            best = Some((selector, name, candidate));
-        }
-    }
-    best.map(|(selector, name, _)| Choice { name: name.to_owned(), selector })
+    let choice = |(selector, rule): (usize, &Selector)| {
+        let open: Vec<Node<'_>> = book
+            .by_node(&request.namespace, rule.state)
+            .into_iter()
+            .flatten()
+            .filter(|(node, _)| !closed.contains(node))
+            .map(|(node, names)| Node { names, count: book.count(node) })
+            .collect();
+        let search = Search { book, request, rule };
+        let name = match request.scheduling {
+            Scheduling::Distributed if request.priorities.is_empty() => search.any(&open, random),
+            Scheduling::Distributed => search.best(&open, tie),
+            Scheduling::Packed => search.first_of_the_fullest(open, tie),
+        }?;
+        Some(Choice { name: name.to_owned(), selector })
+    };
+    request.selectors.iter().enumerate().find_map(choice)
 }
 
-/// Distributed without priorities means any: a new order for each request.
-fn in_force(request: &Request, tie: Tie, random: u64) -> Tie {
-    match request.scheduling {
-        Scheduling::Distributed if request.priorities.is_empty() => Tie::Replica(random),
-        Scheduling::Distributed | Scheduling::Packed => tie,
+/// Servers of one node, in one state.
+struct Node<'a> {
+    names: &'a BTreeSet<String>,
+    count: Option<NodeCount>,
+}
+
+/// A search for a server that fits one selector.
+struct Search<'a> {
+    book: &'a Book,
+    request: &'a Request,
+    rule: &'a Selector,
+}
+
+impl<'a> Search<'a> {
+    /// Node after node, the fullest first; nodes that are equally full together.
+    fn first_of_the_fullest(&self, mut nodes: Vec<Node<'a>>, tie: Tie) -> Option<&'a str> {
+        nodes.sort_by(|left, right| fuller_first(left.count, right.count));
+        let alike = |left: &Node<'_>, right: &Node<'_>| fuller_first(left.count, right.count).is_eq();
+        nodes.chunk_by(alike).find_map(|nodes| self.best(nodes, tie))
+    }
+
+    /// The best of these nodes.
+    fn best(&self, nodes: &[Node<'a>], tie: Tie) -> Option<&'a str> {
+        let order = Order { book: self.book, request: self.request, tie };
+        let mut best: Option<Named<'a>> = None;
+        for node in nodes {
+            for one in self.fitting(node.names.iter()) {
+                if best.is_none_or(|best| order.compare(one, best) == Ordering::Less) {
+                    best = Some(one);
+                }
+                // Where nothing but the name tells servers apart, the first of a node is its best.
+                if tie == Tie::Name && self.request.priorities.is_empty() && one.1.players.is_none() {
+                    break;
+                }
+            }
+        }
+        best.map(|(name, _)| name)
+    }
+
+    /// Any: the first one that fits from some place on.
+    fn any(&self, nodes: &[Node<'a>], random: u64) -> Option<&'a str> {
+        let all: usize = nodes.iter().map(|node| node.names.len()).sum();
+        let all = u64::try_from(all).ok().filter(|all| *all > 0)?;
+        let start = usize::try_from(random % all).ok()?;
+        let names = || nodes.iter().flat_map(|node| node.names);
+        self.fitting(names().skip(start).chain(names().take(start))).next().map(|(name, _)| name)
+    }
+
+    fn fitting(&self, names: impl Iterator<Item = &'a String>) -> impl Iterator<Item = Named<'a>> {
+        names.filter_map(|name| {
+            let candidate = self.book.candidate(&self.request.namespace, name)?;
+            fits(self.rule, candidate).then_some((name.as_str(), candidate))
+        })
     }
 }
 

@@ -26,10 +26,7 @@ fn a_server_that_is_taken_shows_what_it_will_be() {
     let mut book = book(&[("a", on("n").at(1))]);
     book.take(&key("a"), on("n").at(1).allocated());
     assert_eq!(book.count("n"), Some(NodeCount { allocated: 1, ready: 0 }));
-    assert_eq!(
-        book.look(&key("a")).map(|candidate| candidate.state),
-        Some(berth_api::allocation::Wanted::Ready)
-    );
+    assert_eq!(book.look(&key("a")).map(|candidate| candidate.state), Some(Wanted::Ready));
     book.release(&key("a"));
     assert_eq!(book.count("n"), Some(NodeCount { allocated: 0, ready: 1 }));
 }
@@ -107,11 +104,21 @@ proptest! {
             }
         }
         for node in ["n", "m"] {
-            let all: Vec<&Candidate> = book.servers("games").map(|(_, one)| one).filter(|one| one.node == node).collect();
-            let in_state = |state| u32::try_from(all.iter().filter(|one| one.state == state).count()).unwrap();
+            let all: Vec<(&str, &Candidate)> =
+                ["a", "b"].into_iter().filter_map(|name| Some((name, book.shown(&key(name))?))).collect();
+            let in_state = |state| -> u32 {
+                let names: BTreeSet<String> = all
+                    .iter()
+                    .filter(|(_, one)| one.node == node && one.state == state)
+                    .map(|(name, _)| (*name).to_owned())
+                    .collect();
+                let listed = book.by_node("games", state).and_then(|names| names.get(node));
+                assert_eq!(listed.cloned().unwrap_or_default(), names);
+                u32::try_from(names.len()).unwrap()
+            };
             let counted = NodeCount {
-                allocated: in_state(berth_api::allocation::Wanted::Allocated),
-                ready: in_state(berth_api::allocation::Wanted::Ready),
+                allocated: in_state(Wanted::Allocated),
+                ready: in_state(Wanted::Ready),
             };
             prop_assert_eq!(book.count(node).unwrap_or_default(), counted);
         }

@@ -12,9 +12,16 @@ fn order(servers: &[(&str, Candidate)], spec: Value) -> Vec<String> {
     let whole = book(servers);
     let request = request(spec);
     let order = Order { book: &whole, request: &request, tie: Tie::Name };
-    let mut names: Vec<(&str, &Candidate)> = whole.servers(&request.namespace).collect();
+    let mut names = all(&whole);
     names.sort_by(|left, right| order.compare(*left, *right));
     names.into_iter().map(|(name, _)| name.to_owned()).collect()
+}
+
+/// The servers of the tests' namespace.
+fn all(book: &Book) -> Vec<(&str, &Candidate)> {
+    let names = [Wanted::Allocated, Wanted::Ready].map(|state| book.by_node("games", state));
+    let names = names.into_iter().flatten().flatten().flat_map(|(_, names)| names);
+    names.filter_map(|name| Some((name.as_str(), book.candidate("games", name)?))).collect()
 }
 
 fn chosen(book: &Book, spec: Value) -> Option<String> {
@@ -220,7 +227,7 @@ proptest! {
         let order = Order { book: &whole, request: &request, tie: Tie::Name };
         let rank = |candidate: &Candidate| request.selectors.iter().position(|rule| fits(rule, candidate));
         let mut all: Vec<(&str, &Candidate)> =
-            whole.servers("games").filter(|(_, candidate)| rank(candidate).is_some()).collect();
+            self::all(&whole).into_iter().filter(|(_, candidate)| rank(candidate).is_some()).collect();
         all.sort_by(|left, right| {
             rank(left.1).cmp(&rank(right.1)).then_with(|| order.compare(*left, *right))
         });
