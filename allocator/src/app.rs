@@ -26,7 +26,7 @@ use crate::clusters::{ClusterMetrics, Clusters, Courier, PolicyShelf};
 use crate::config::{Port, Settings};
 use crate::office::Office;
 use crate::serve::{
-    AllocatorService, ApiService, Authorizer, Clients, Entrance, Identity, Listener, TlsKeeper,
+    AllocatorService, ApiService, Authorizer, Clients, Entrance, Gate, Identity, Listener, TlsKeeper,
     read_front_proxy, watch_front_proxy,
 };
 use crate::take::{Desk, TakeMetrics, Taker};
@@ -85,7 +85,11 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     let clusters = Clusters::new(taker.clone(), policies, courier, settings.total_remote_allocation_timeout);
     let office = Office::new(taker, clusters);
     let (reporter, health) = health_reporter();
-    let service = AllocatorService::new(office.clone(), settings.unallocated_status, health);
+    let gate = match &settings.token_audience {
+        Some(audience) => Gate::of_accounts(client.clone(), audience.clone()),
+        None => Gate::of_connections(),
+    };
+    let service = AllocatorService::new(office.clone(), gate, settings.unallocated_status, health);
     let doors = Doors { settings: &settings, group: &group, bad_certificates };
     doors.open_service(service).await?;
     doors.open_api(&client, office).await?;
@@ -137,10 +141,11 @@ impl Doors<'_> {
         let tls = if settings.disable_tls {
             None
         } else {
-            let clients = if settings.disable_mtls {
-                Clients::Anyone
-            } else {
-                Clients::SignedBy(settings.client_ca.clone())
+            let folder = settings.client_ca.clone();
+            let clients = match (settings.disable_mtls, &settings.token_audience) {
+                (true, _) => Clients::Anyone,
+                (false, None) => Clients::SignedBy(folder),
+                (false, Some(_)) => Clients::MaybeSignedBy(folder),
             };
             Some(self.keep("service certificates", settings.tls.clone(), clients)?)
         };

@@ -17,6 +17,8 @@ mod make;
 
 pub use make::{CertificateError, Set};
 
+/// The Service of the aggregated API, as the manifests have it.
+const API_SERVICE: &str = "berth-allocation-api";
 /// Days of validity that are accepted.
 const DAYS: std::ops::RangeInclusive<i64> = 1..=3650;
 
@@ -61,6 +63,9 @@ pub struct CertsFlags {
     /// Namespace that gets a client's certificate, in the Secret allocator-client.default; several times for several
     #[arg(long = "client-namespace", value_name = "NAMESPACE", default_values_t = ["default".to_owned()])]
     pub client_namespaces: Vec<String>,
+    /// Make the aggregated API's certificate alone, where the Secrets of service and clients are there already
+    #[arg(long)]
+    pub only_api: bool,
     /// Days for which the certificates hold
     #[arg(long, default_value = "365")]
     pub days: i64,
@@ -91,17 +96,22 @@ pub fn run(flags: &CertsFlags) -> Result<(), CertsError> {
             format!("--days is {}; it must lie between {} and {}", flags.days, DAYS.start(), DAYS.end());
         return Err(BadConfiguration::new(what).into());
     }
-    let api_name = format!("{}.{}.svc", flags.service, flags.namespace);
+    let api_name = format!("{API_SERVICE}.{}.svc", flags.namespace);
     let set = Set::make(&flags.service_names(), &api_name, flags.days)?;
     match &flags.folder {
-        Some(folder) => write(folder, &set),
+        Some(folder) => write(folder, &set, flags.only_api),
         None => print(&objects(flags, &set)),
     }
 }
 
 /// The files, by their paths in the folder.
-fn files(set: &Set) -> [(&'static str, &str); 10] {
-    [
+fn files(set: &Set, only_api: bool) -> Vec<(&'static str, &str)> {
+    let api: [(_, &str); 3] = [
+        ("api-tls/tls.crt", &set.api.certificate),
+        ("api-tls/tls.key", &set.api.key),
+        ("api-tls/ca.crt", &set.api_authority),
+    ];
+    let service: [(_, &str); 7] = [
         ("tls/tls.crt", &set.service.certificate),
         ("tls/tls.key", &set.service.key),
         ("tls-ca/tls-ca.crt", &set.service_authority),
@@ -109,14 +119,12 @@ fn files(set: &Set) -> [(&'static str, &str); 10] {
         ("client/tls.crt", &set.client.certificate),
         ("client/tls.key", &set.client.key),
         ("client/ca.crt", &set.service_authority),
-        ("api-tls/tls.crt", &set.api.certificate),
-        ("api-tls/tls.key", &set.api.key),
-        ("api-tls/ca.crt", &set.api_authority),
-    ]
+    ];
+    service.into_iter().filter(|_| !only_api).chain(api).collect()
 }
 
-fn write(folder: &Path, set: &Set) -> Result<(), CertsError> {
-    for (path, text) in files(set) {
+fn write(folder: &Path, set: &Set, only_api: bool) -> Result<(), CertsError> {
+    for (path, text) in files(set, only_api) {
         let path = folder.join(path);
         let written = || {
             if let Some(parent) = path.parent() {
@@ -147,7 +155,7 @@ fn objects(flags: &CertsFlags, set: &Set) -> Vec<Value> {
     let pair = |signed: &make::Signed| {
         BTreeMap::from([("tls.crt", signed.certificate.clone()), ("tls.key", signed.key.clone())])
     };
-    let mut objects = vec![
+    let service = [
         secret(namespace, "allocator-tls", "kubernetes.io/tls", pair(&set.service)),
         secret(
             namespace,
@@ -161,14 +169,14 @@ fn objects(flags: &CertsFlags, set: &Set) -> Vec<Value> {
             "Opaque",
             BTreeMap::from([("client-ca.crt", set.client_authority.clone())]),
         ),
-        secret(namespace, "berth-allocation-api-tls", "kubernetes.io/tls", pair(&set.api)),
     ];
-    for namespace in &flags.client_namespaces {
+    let clients = flags.client_namespaces.iter().map(|namespace| {
         let mut data = pair(&set.client);
         data.insert("ca.crt", set.service_authority.clone());
-        objects.push(secret(namespace, "allocator-client.default", "kubernetes.io/tls", data));
-    }
-    objects.push(json!({
+        secret(namespace, "allocator-client.default", "kubernetes.io/tls", data)
+    });
+    let api = secret(namespace, "berth-allocation-api-tls", "kubernetes.io/tls", pair(&set.api));
+    let api_service = json!({
         "apiVersion": "apiregistration.k8s.io/v1",
         "kind": "APIService",
         "metadata": { "name": "v1.allocation.agones.dev", "labels": { "app.kubernetes.io/part-of": "berth" } },
@@ -177,11 +185,11 @@ fn objects(flags: &CertsFlags, set: &Set) -> Vec<Value> {
             "version": "v1",
             "groupPriorityMinimum": 1000,
             "versionPriority": 15,
-            "service": { "name": flags.service, "namespace": namespace, "port": 8444 },
+            "service": { "name": API_SERVICE, "namespace": namespace },
             "caBundle": ByteString(set.api_authority.clone().into_bytes()),
         },
-    }));
-    objects
+    });
+    service.into_iter().chain(clients).filter(|_| !flags.only_api).chain([api, api_service]).collect()
 }
 
 fn secret(namespace: &str, name: &str, kind: &str, data: BTreeMap<&str, String>) -> Value {
@@ -211,6 +219,7 @@ mod tests {
             namespace: "agones-system".to_owned(),
             service: "agones-allocator".to_owned(),
             client_namespaces: vec!["games".to_owned(), "more".to_owned()],
+            only_api: false,
             days: 30,
         }
     }
@@ -232,27 +241,31 @@ mod tests {
     #[test]
     fn the_objects_have_the_names_that_clients_know() {
         let flags = flags(None);
-        let set = Set::make(&flags.service_names(), "agones-allocator.agones-system.svc", 30).expect("a set");
-        let named: Vec<String> = objects(&flags, &set)
-            .iter()
-            .map(|object| {
+        let name = "berth-allocation-api.agones-system.svc";
+        let set = Set::make(&flags.service_names(), name, 30).expect("a set");
+        let named = |flags: &CertsFlags| -> Vec<String> {
+            let objects = objects(flags, &set);
+            let name = |object: &Value| {
                 let metadata = &object["metadata"];
                 let namespace = metadata["namespace"].as_str().unwrap_or_default();
                 format!("{namespace}/{}", metadata["name"].as_str().unwrap_or_default())
-            })
-            .collect();
+            };
+            objects.iter().map(name).collect()
+        };
         assert_eq!(
-            named,
+            named(&flags),
             [
                 "agones-system/allocator-tls",
                 "agones-system/allocator-tls-ca",
                 "agones-system/allocator-client-ca",
-                "agones-system/berth-allocation-api-tls",
                 "games/allocator-client.default",
                 "more/allocator-client.default",
+                "agones-system/berth-allocation-api-tls",
                 "/v1.allocation.agones.dev",
             ]
         );
+        let only_api = CertsFlags { only_api: true, ..flags };
+        assert_eq!(named(&only_api), ["agones-system/berth-allocation-api-tls", "/v1.allocation.agones.dev"]);
     }
 
     #[test]

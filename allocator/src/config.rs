@@ -70,6 +70,10 @@ pub struct Settings {
     /// Serve the allocator service without TLS
     #[arg(long, env = "DISABLE_TLS", default_value_t = false, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true", value_parser = truth)]
     pub disable_tls: bool,
+    /// Let in ServiceAccounts too, by tokens of this audience in place of a client certificate; what an account may do
+    /// is what the cluster's rules say of creating gameserverallocations
+    #[arg(long, env = "BERTH_TOKEN_AUDIENCE", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    pub token_audience: Option<String>,
     /// HTTP status that tells that there is no game server; over gRPC the code that stands for it
     #[arg(long, env = "HTTP_UNALLOCATED_STATUS_CODE", default_value_t = 429, value_parser = clap::value_parser!(u16).range(100..=599))]
     pub unallocated_status: u16,
@@ -160,6 +164,7 @@ mod tests {
             ["--remote-allocation-timeout", "soon"],
             ["--max-connection-age", "never"],
             ["--disable-mtls", "maybe"],
+            ["--token-audience", ""],
         ] {
             let all = ["berth-allocator"].into_iter().chain(arguments);
             assert!(CommandLine::try_parse_from(all).is_err(), "{arguments:?}");

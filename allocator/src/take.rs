@@ -108,6 +108,7 @@ impl Taker {
         let request = Arc::new(request);
         let deadline = self.clock.instant() + self.limit;
         let mut backoff = Backoff::new(WAITS.0, WAITS.1);
+        let mut was_lost = false;
         loop {
             let Some(answer) = self.sit_down(&request) else {
                 debug!(namespace = request.namespace, "no game server fits");
@@ -115,16 +116,15 @@ impl Taker {
             };
             match timeout_at(deadline, answer).await {
                 Ok(Ok(Answer::Taken(status))) => return Ok(Some(*status)),
+                Ok(Ok(Answer::Lost)) if self.clock.instant() < deadline => was_lost = true,
                 // Somebody was faster each time: as good as none, and what the callers know how to handle.
-                Ok(Ok(Answer::Lost)) if self.clock.instant() >= deadline => {
-                    debug!(namespace = request.namespace, "others were faster until the time was over");
-                    return Ok(None);
-                }
-                Ok(Ok(Answer::Lost)) => {}
+                Ok(Ok(Answer::Lost)) => break,
+                Err(_) if was_lost => break,
                 Ok(Ok(Answer::Failed { class: Class::Forbidden | Class::Invalid, reason })) => {
                     return Err(TakeError::Refused { reason });
                 }
                 Ok(Ok(Answer::Failed { reason, .. })) => {
+                    was_lost = false;
                     let wait = backoff.next();
                     if self.clock.instant() + wait >= deadline {
                         return Err(TakeError::Overdue { reason });
@@ -137,6 +137,8 @@ impl Taker {
                 }
             }
         }
+        debug!(namespace = request.namespace, "others were faster until the time was over");
+        Ok(None)
     }
 
     /// Chooses a server and sits down at it. The one who comes first starts its writer.

@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use berth_api::allocation_policy::GameServerAllocationPolicy;
-use berth_api::game_node::GameNode;
+use berth_api::game_node::{GameNode, NodePhase};
 use berth_api::game_server::GameServer;
 use berth_api::names::SYSTEM_NAMESPACE;
 use berth_runtime::CancellationToken;
@@ -21,7 +21,7 @@ use kube::runtime::watcher::{self, Config, Event};
 use kube::{Api, Client, ResourceExt as _};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
-use tracing::warn;
+use tracing::{info, warn};
 
 use crate::book::{Book, Candidate, ServerKey, Version};
 use crate::clusters::PolicyShelf;
@@ -199,7 +199,7 @@ fn note_node(book: &mut Book, listed: &mut BTreeSet<String>, event: Told<GameNod
         Ok(Event::InitApply(Ok(node)) | Event::Apply(Ok(node))) => {
             let name = node.name_any();
             match &node.status {
-                Some(status) => book.nodes.set_phase(&name, status.phase),
+                Some(status) => turn(book, &name, status.phase),
                 None => book.nodes.forget_phase(&name),
             }
             listed.insert(name);
@@ -212,6 +212,13 @@ fn note_node(book: &mut Book, listed: &mut BTreeSet<String>, event: Told<GameNod
         Ok(Event::Delete(Err(node))) => book.nodes.forget_phase(&node.name),
         Ok(Event::InitDone) => book.nodes.keep_phases(listed),
         Err(_) => {}
+    }
+}
+
+/// A node's agent says so. What is told of it comes after it holds.
+fn turn(book: &mut Book, node: &str, phase: NodePhase) {
+    if book.nodes.set_phase(node, phase) {
+        info!(node, ?phase, "nothing is taken from a node unless it is Active");
     }
 }
 

@@ -29,9 +29,9 @@ pub struct Nodes {
 }
 
 impl Nodes {
-    /// A node's agent says so.
-    pub fn set_phase(&mut self, node: &str, phase: NodePhase) {
-        self.phases.insert(node.to_owned(), phase);
+    /// A node's agent says so. Answers whether it is news.
+    pub fn set_phase(&mut self, node: &str, phase: NodePhase) -> bool {
+        self.phases.insert(node.to_owned(), phase) != Some(phase)
     }
 
     /// Nothing is said of a node any more.

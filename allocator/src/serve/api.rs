@@ -50,7 +50,8 @@ impl ApiService {
         let (parts, body) = request.into_parts();
         let accepted = accepted(&parts.headers);
         let front = Arc::clone(&self.front.borrow());
-        let Some(user) = front.user(caller.common_name.as_deref(), &parts.headers) else {
+        let common_name = caller.subject.as_ref().and_then(|subject| subject.common_name.as_deref());
+        let Some(user) = front.user(common_name, &parts.headers) else {
             let message = "only the API server may speak here, for a user";
             return failure(StatusCode::UNAUTHORIZED, "Unauthorized", message, json!({}), accepted);
         };

@@ -44,7 +44,14 @@ pub struct ListenError {
 /// Who calls, as the connection shows.
 #[derive(Clone, Debug, Default)]
 pub struct Caller {
-    /// Common name of the certificate that the caller has shown, if any; it has been verified.
+    /// Whose certificate the caller has shown, if any; it has been verified.
+    pub subject: Option<Subject>,
+}
+
+/// Whom a certificate is of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Subject {
+    /// Its common name, where it has one.
     pub common_name: Option<String>,
 }
 
@@ -137,8 +144,11 @@ impl Connection {
         match timeout(PATIENCE, acceptor.accept(stream)).await {
             Ok(Ok(secured)) => {
                 let certificate = secured.get_ref().1.peer_certificates().and_then(<[_]>::first);
-                let caller = Caller { common_name: certificate.and_then(common_name) };
-                self.talk(secured, entrance, caller).await;
+                let subject =
+                    certificate.map(|certificate| Subject { common_name: common_name(certificate) });
+                let caller = Caller { subject };
+                // In a place of its own: whoever never gets so far needs no room for it.
+                Box::pin(self.talk(secured, entrance, caller)).await;
             }
             Ok(Err(error)) => debug!(%error, "a handshake failed"),
             Err(_) => debug!("a handshake took too long"),

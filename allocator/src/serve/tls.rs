@@ -79,6 +79,8 @@ pub enum Clients {
     Anyone,
     /// Every client's; it must be signed by a CA of this folder.
     SignedBy(PathBuf),
+    /// Those of clients that have one, signed so; others show something else than a certificate.
+    MaybeSignedBy(PathBuf),
     /// The API server's; others may connect, and are told so at their request.
     FrontProxy(watch::Receiver<Arc<FrontProxy>>),
 }
@@ -153,7 +155,7 @@ impl TlsKeeper {
 fn gather(identity: &Identity, clients: &Clients) -> Result<Material, TlsError> {
     let clients = match clients {
         Clients::Anyone => Vec::new(),
-        Clients::SignedBy(folder) => client_files(folder)?,
+        Clients::SignedBy(folder) | Clients::MaybeSignedBy(folder) => client_files(folder)?,
         Clients::FrontProxy(front) => {
             vec![(PathBuf::from("the front proxy's CA"), front.borrow().authority.clone())]
         }
@@ -195,7 +197,7 @@ fn configure(identity: &Identity, clients: &Clients, material: &Material) -> Res
         .map_err(|source| TlsError::Unfit { source })?;
     let builder = match clients {
         Clients::Anyone => builder.with_no_client_auth(),
-        Clients::SignedBy(_) | Clients::FrontProxy(_) => {
+        Clients::SignedBy(_) | Clients::MaybeSignedBy(_) | Clients::FrontProxy(_) => {
             let mut roots = RootCertStore::empty();
             for (path, pem) in &material.clients {
                 for certificate in certificates(path, pem)? {
@@ -204,7 +206,7 @@ fn configure(identity: &Identity, clients: &Clients, material: &Material) -> Res
             }
             let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
             let verifier = match clients {
-                Clients::FrontProxy(_) => verifier.allow_unauthenticated(),
+                Clients::FrontProxy(_) | Clients::MaybeSignedBy(_) => verifier.allow_unauthenticated(),
                 Clients::Anyone | Clients::SignedBy(_) => verifier,
             };
             builder

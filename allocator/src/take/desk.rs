@@ -85,15 +85,17 @@ impl Desk {
     }
 
     /// The writer's next turn: those who sit at the server now. `None` when nobody does; then the server is free.
-    pub(super) fn next(&self, key: &ServerKey) -> Option<Batch> {
+    ///
+    /// Whoever sat at a server that is gone meanwhile, or whose node has closed, chooses again.
+    pub(super) fn next(&self, key: &ServerKey, now: Instant) -> Option<Batch> {
         let mut state = self.lock();
         loop {
             let waiting = std::mem::take(state.seats.get_mut(key)?);
-            let before = state.book.look(key).cloned();
-            let Some(before) = before.filter(|_| !waiting.is_empty()) else {
+            let closed = state.book.nodes.closed(now);
+            let open = state.book.look(key).filter(|server| !closed.contains(&server.node)).cloned();
+            let Some(before) = open.filter(|_| !waiting.is_empty()) else {
                 state.seats.remove(key);
                 state.book.release(key);
-                // Whoever sat at a server that is gone chooses again.
                 waiting.into_iter().for_each(|seat| drop(seat.reply.send(Answer::Lost)));
                 return None;
             };
@@ -129,5 +131,65 @@ impl Desk {
     fn lock(&self) -> MutexGuard<'_, State> {
         // Nothing panics while it is held; and if it did, the watch would put the book right.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use berth_api::game_node::NodePhase;
+    use berth_runtime::clock::Clock;
+    use serde_json::json;
+
+    use super::*;
+    use crate::testing::{key, on, request};
+
+    fn desk() -> Desk {
+        let desk = Desk::new(1);
+        for name in ["a", "b"] {
+            let server = on(name);
+            desk.change(|book| book.see(&key(name), server.version.clone(), Some(server)));
+        }
+        desk
+    }
+
+    fn sit_down(desk: &Desk) -> Option<(Seated, oneshot::Receiver<Answer>)> {
+        let (reply, answer) = oneshot::channel();
+        let seated = desk.seat(&Arc::new(request(json!({}))), reply, Clock::system().instant())?;
+        Some((seated, answer))
+    }
+
+    fn names(batch: Option<Batch>) -> Option<(usize, String)> {
+        batch.map(|batch| (batch.seats.len(), batch.before.node))
+    }
+
+    #[test]
+    fn a_node_that_closes_while_a_request_sits_at_one_of_its_servers_sends_it_away() {
+        let (desk, now) = (desk(), Clock::system().instant());
+        let (seated, mut answer) = sit_down(&desk).expect("a server");
+        assert_eq!((&seated.key, seated.is_first), (&key("a"), true));
+        desk.change(|book| book.nodes.set_phase("a", NodePhase::Draining));
+        assert_eq!(names(desk.next(&key("a"), now)), None);
+        assert!(matches!(answer.try_recv(), Ok(Answer::Lost)));
+        let (seated, _answer) = sit_down(&desk).expect("another server");
+        assert_eq!(seated.key, key("b"));
+        assert_eq!(names(desk.next(&key("b"), now)), Some((1, "b".to_owned())));
+    }
+
+    #[test]
+    fn two_requests_never_sit_at_one_idle_server() {
+        let desk = desk();
+        let seats: Vec<_> = (0..3).map(|_| sit_down(&desk)).collect();
+        let keys: Vec<_> =
+            seats.iter().map(|seat| seat.as_ref().map(|(seated, _)| seated.key.clone())).collect();
+        assert_eq!(keys, [Some(key("a")), Some(key("b")), None]);
+    }
+
+    #[test]
+    fn nobody_is_served_who_has_hung_up() {
+        let (desk, now) = (desk(), Clock::system().instant());
+        drop(sit_down(&desk).expect("a server"));
+        assert_eq!(names(desk.next(&key("a"), now)), None);
+        let (seated, _answer) = sit_down(&desk).expect("the same server");
+        assert_eq!((&seated.key, seated.is_first), (&key("a"), true));
     }
 }

@@ -22,14 +22,16 @@ const CALL: Duration = Duration::from_secs(5);
 
 pub(super) async fn run(taker: Taker, key: ServerKey) {
     let servers = Api::namespaced(taker.client.clone(), &key.namespace);
-    while let Some(batch) = taker.desk.next(&key) {
-        serve(&taker, &key, &servers, batch).await;
+    loop {
+        // Unique, so that a write whose answer was lost can be told from one that was never made; and older than the
+        // turn, so that no server bears a time at which its node was known to be closed.
+        let stamp = taker.clock.now().to_string();
+        let Some(batch) = taker.desk.next(&key, taker.clock.instant()) else { return };
+        serve(&taker, &key, &servers, batch, stamp).await;
     }
 }
 
-async fn serve(taker: &Taker, key: &ServerKey, servers: &Api<GameServer>, batch: Batch) {
-    // Unique, so that a write whose answer was lost can be told from one that was never made.
-    let stamp = taker.clock.now().to_string();
+async fn serve(taker: &Taker, key: &ServerKey, servers: &Api<GameServer>, batch: Batch, stamp: String) {
     let params = PatchParams { field_manager: Some(ALLOCATOR_MANAGER.to_owned()), ..PatchParams::default() };
     let body = Patch::Merge(patch::body(&batch, &stamp));
     taker.metrics.writes.inc();

@@ -22,13 +22,26 @@ pub(crate) struct Signed {
 
 impl Authority {
     pub(crate) fn new(name: &str) -> Self {
+        let params = Self::params(name);
+        let key = KeyPair::generate().expect("a key");
+        let pem = params.self_signed(&key).expect("a certificate").pem();
+        Self { pem, issuer: Issuer::new(params, key) }
+    }
+
+    /// An authority below this one.
+    pub(crate) fn below(&self, name: &str) -> Self {
+        let params = Self::params(name);
+        let key = KeyPair::generate().expect("a key");
+        let pem = params.signed_by(&key, &self.issuer).expect("a certificate").pem();
+        Self { pem, issuer: Issuer::new(params, key) }
+    }
+
+    fn params(name: &str) -> CertificateParams {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
-        let key = KeyPair::generate().expect("a key");
-        let pem = params.self_signed(&key).expect("a certificate").pem();
-        Self { pem, issuer: Issuer::new(params, key) }
+        params
     }
 
     pub(crate) fn server(&self, names: &[&str]) -> Signed {

@@ -20,8 +20,10 @@ use super::certificates::{Authority, Signed};
 /// How long a condition may take on a machine that is busy with other tests.
 pub(crate) const LIMIT: Duration = Duration::from_secs(120);
 /// The name that the allocators' certificates are for.
-const HOST: &str = "allocator.test";
+pub(crate) const HOST: &str = "allocator.test";
 
+/// What an allocator may do, as it ships.
+const RIGHTS: &[&str] = &["allocator/rbac.yaml"];
 /// The control plane of all tests, each in a namespace of its own.
 static PLANE: OnceCell<ControlPlane> = OnceCell::const_new();
 /// The control plane of another cluster.
@@ -36,7 +38,22 @@ pub(crate) struct Cluster {
     pub(crate) authority: Authority,
     clients: Authority,
     folder: PathBuf,
+    /// Whom allocators are to the API server.
+    user: &'static str,
 }
+
+/// An installation of the allocator: the folder of its manifests, and whom it is to the API server.
+#[derive(Clone, Copy)]
+pub(crate) struct Shape {
+    pub(crate) folder: &'static str,
+    pub(crate) user: &'static str,
+}
+
+/// As it ships.
+const PLAIN: Shape = Shape { folder: "allocator", user: "berth-allocator" };
+/// Under the names that existing clients use.
+pub(crate) const FAMILIAR: Shape =
+    Shape { folder: "agones-system", user: "system:serviceaccount:agones-system:agones-allocator" };
 
 /// One allocator.
 pub(crate) struct Allocator {
@@ -49,6 +66,18 @@ pub(crate) struct Allocator {
 }
 
 impl Allocator {
+    /// The value of one of its counters.
+    pub(crate) async fn counter(&self, name: &str) -> u64 {
+        let text = self.metrics().await;
+        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok());
+        value.unwrap_or_else(|| panic!("no {name} in {text}"))
+    }
+
+    /// What it has written.
+    pub(crate) fn words(&self) -> String {
+        fs::read_to_string(self.daemon.log()).expect("a log")
+    }
+
     /// The text of its metrics.
     pub(crate) async fn metrics(&self) -> String {
         let (_, text) = fetch(&format!("http://127.0.0.1:{}/metrics", self.admin)).await.expect("metrics");
@@ -58,21 +87,22 @@ impl Allocator {
 
 impl Cluster {
     pub(crate) async fn start(purpose: &str) -> Self {
-        Self::on(PLANE.get_or_init(start_plane).await, purpose).await
+        Self::on(PLANE.get_or_init(|| start_plane(RIGHTS)).await, PLAIN, purpose).await
     }
 
     /// The same on another control plane than that of all tests.
     pub(crate) async fn elsewhere(purpose: &str) -> Self {
-        Self::on(ELSEWHERE.get_or_init(start_plane).await, purpose).await
+        Self::on(ELSEWHERE.get_or_init(|| start_plane(RIGHTS)).await, PLAIN, purpose).await
     }
 
-    async fn on(plane: &'static ControlPlane, purpose: &str) -> Self {
+    /// A namespace of this control plane, opened to an allocator of this shape.
+    pub(crate) async fn on(plane: &'static ControlPlane, shape: Shape, purpose: &str) -> Self {
         let client = plane.client();
         let namespace = plane.namespace(purpose).await.expect("a namespace");
         let folder = plane.instance().subfolder(&namespace).expect("a folder");
         for file in ["bindings.yaml", "other-clusters.yaml"] {
             let bindings =
-                fs::read_to_string(manifests().join("allocator").join(file)).expect("the bindings");
+                fs::read_to_string(manifests().join(shape.folder).join(file)).expect("the bindings");
             let bindings =
                 bindings.replace("\nmetadata:\n", &format!("\nmetadata:\n  namespace: {namespace}\n"));
             fs::write(folder.join(file), bindings).expect("the bindings");
@@ -84,7 +114,14 @@ impl Cluster {
         let authority = Authority::new("servers");
         authority.server(&[HOST, "127.0.0.1"]).write(&folder.join("tls"));
         authority.server(&["allocator.berth-system.svc"]).write(&folder.join("api-tls"));
-        Self { plane, client, namespace, authority, clients, folder }
+        Self { plane, client, namespace, authority, clients, folder, user: shape.user }
+    }
+
+    /// A folder of the test's own.
+    pub(crate) fn subfolder(&self, name: &str) -> PathBuf {
+        let folder = self.folder.join(name);
+        fs::create_dir_all(&folder).expect("a folder");
+        folder
     }
 
     /// Starts an allocator with the rights that it ships with, and waits until it serves.
@@ -99,10 +136,20 @@ impl Cluster {
         name: &str,
         arguments: &[&str],
     ) -> Allocator {
-        let instance = self.plane.instance();
         let kubeconfig = self.folder.join("allocator.kubeconfig");
-        let kubeconfig =
-            self.plane.kubeconfig_for("berth-allocator", &[], &kubeconfig).expect("a kubeconfig");
+        let kubeconfig = self.plane.kubeconfig_for(self.user, &[], &kubeconfig).expect("a kubeconfig");
+        self.allocator_through(&kubeconfig, certificates, name, arguments).await
+    }
+
+    /// The same that finds the API server by this kubeconfig.
+    pub(crate) async fn allocator_through(
+        &self,
+        kubeconfig: &Path,
+        certificates: &Path,
+        name: &str,
+        arguments: &[&str],
+    ) -> Allocator {
+        let instance = self.plane.instance();
         let name = &format!("{name}-{}", self.namespace);
         let port = |purpose: &str| instance.port(&format!("{name}-{purpose}")).expect("a port");
         let (port, api_port, admin) = (port("service"), port("api"), port("admin"));
@@ -134,6 +181,11 @@ impl Cluster {
         .await
         .expect("an allocator");
         Allocator { daemon, port, api_port, admin }
+    }
+
+    /// Where the certificates of allocators are.
+    pub(crate) fn certificates(&self) -> &Path {
+        &self.folder
     }
 
     /// Puts an allocator behind the API server.
@@ -170,6 +222,22 @@ impl Cluster {
         self.clients.client("matchmaker")
     }
 
+    /// One that an authority below has signed, and is shown with that one's own.
+    pub(crate) fn client_certificate_of_a_team(&self) -> Signed {
+        let team = self.clients.below("a team");
+        let signed = team.client("matchmaker");
+        Signed { certificate: format!("{}{}", signed.certificate, team.pem), ..signed }
+    }
+
+    /// Replaces the authority of clients.
+    pub(crate) fn renew_client_authority(&mut self) {
+        let renewed = Authority::new("clients, renewed");
+        let draft = self.folder.join("client-ca/draft");
+        fs::write(&draft, &renewed.pem).expect("a certificate");
+        fs::rename(draft, self.folder.join("client-ca/ca.crt")).expect("the new certificate");
+        self.clients = renewed;
+    }
+
     pub(crate) fn renew_server_certificate(&self) {
         self.authority.server(&[HOST]).write(&self.folder.join("tls"));
     }
@@ -187,10 +255,22 @@ impl Cluster {
 
     /// A client of the service with a certificate.
     pub(crate) async fn service(&self, allocator: &Allocator) -> AllocationServiceClient<Channel> {
+        // A handshake has a limit, which a machine that is busy with other tests may miss.
+        let certificate = self.client_certificate();
+        let channel = eventually(LIMIT, "a connection", async || {
+            self.channel(allocator, Some(&certificate)).await.map_err(|error| format!("{error:?}"))
+        });
+        AllocationServiceClient::new(channel.await.expect("a connection"))
+    }
+
+    /// A connection to the service, with this certificate or none.
+    pub(crate) async fn channel(
+        &self,
+        allocator: &Allocator,
+        client: Option<&Signed>,
+    ) -> Result<Channel, tonic::transport::Error> {
         let endpoint = Endpoint::from_shared(format!("https://127.0.0.1:{}", allocator.port)).expect("a URL");
-        let endpoint =
-            endpoint.tls_config(self.tls(Some(&self.client_certificate()))).expect("a configuration");
-        AllocationServiceClient::new(endpoint.connect().await.expect("a connection"))
+        endpoint.tls_config(self.tls(client)).expect("a configuration").connect().await
     }
 
     pub(crate) fn servers(&self) -> Api<GameServer> {
@@ -221,21 +301,22 @@ impl Cluster {
     }
 }
 
-async fn start_plane() -> ControlPlane {
+/// A control plane with Berth's resources, its namespace, and these manifests.
+pub(crate) async fn start_plane(more: &[&str]) -> ControlPlane {
     // Extension servers are reached by the names of their Services here, since they are processes beside it.
     let flags = vec!["--enable-aggregator-routing=false".to_owned()];
     let options = ControlPlaneOptions { api_server_flags: flags, ..ControlPlaneOptions::default() };
     let plane = ControlPlane::start(options).await.expect("a control plane");
     let crds = fs::read_dir(manifests().join("crds")).expect("the folder of the definitions");
     let crds = crds.map(|file| file.expect("a file").path());
-    let rights = ["namespace.yaml", "allocator/rbac.yaml"];
-    for file in crds.chain(rights.map(|file| manifests().join(file))) {
+    let more = ["namespace.yaml"].iter().chain(more).map(|file| manifests().join(file));
+    for file in crds.chain(more) {
         install::apply(&plane.client(), &file).await.expect("an applied manifest");
     }
     plane
 }
 
-fn manifests() -> PathBuf {
+pub(crate) fn manifests() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../manifests")
 }
 

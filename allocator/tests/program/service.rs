@@ -2,13 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use berth_api::allocation::proto::{
-    AllocationRequest, CounterAction, GameServerSelector, MetaPatch, MultiClusterSetting,
-};
+use berth_api::allocation::proto::{AllocationRequest, CounterAction, MetaPatch};
 use berth_api::lifecycle::State;
 use serde_json::{Value, json};
 use tonic::Code;
-use tonic::transport::Endpoint;
 
 use super::certificates::{Authority, Signed};
 use super::cluster::{Allocator, Cluster};
@@ -26,17 +23,30 @@ async fn rest(
     body: &str,
 ) -> (u16, Value) {
     let signed = cluster.client_certificate();
+    rest_with(allocator, Some(&signed), None, method, path, body.as_bytes()).await
+}
+
+/// The same with a certificate, a token, or nothing.
+pub(crate) async fn rest_with(
+    allocator: &Allocator,
+    signed: Option<&Signed>,
+    token: Option<&str>,
+    method: &str,
+    path: &str,
+    body: &[u8],
+) -> (u16, Value) {
     let mut config =
         kube::Config::new(format!("https://127.0.0.1:{}", allocator.port).parse().expect("a URL"));
     config.accept_invalid_certs = true;
     // What is answered at once is what the test is about.
     config.default_retry = false;
-    config.auth_info.client_certificate_data = Some(encoded(&signed.certificate));
-    config.auth_info.client_key_data = Some(encoded(&signed.key).into());
+    config.auth_info.client_certificate_data = signed.map(|signed| encoded(&signed.certificate));
+    config.auth_info.client_key_data = signed.map(|signed| encoded(&signed.key).into());
+    config.auth_info.token = token.map(|token| token.to_owned().into());
     let client = kube::Client::try_from(config).expect("a client");
     let request =
         http::Request::builder().method(method).uri(path).header("content-type", "application/json");
-    let request = request.body(kube::client::Body::from(body.as_bytes().to_vec())).expect("a request");
+    let request = request.body(kube::client::Body::from(body.to_vec())).expect("a request");
     let answer = client.send(request).await.expect("an answer");
     let code = answer.status().as_u16();
     let body = http_body_util::BodyExt::collect(answer.into_body()).await.expect("a body").to_bytes();
@@ -125,11 +135,25 @@ async fn servers_are_allocated_through_the_service() {
     let (code, told) = rest(&cluster, &allocator, "POST", "/gameserverallocation", "{").await;
     assert_eq!((code, &told["code"]), (400, &json!(3)));
 
+    // What is far too large is told so, and is no lack of servers.
+    let huge = "x".repeat(2 * 1024 * 1024);
+    let body = json!({ "namespace": huge }).to_string();
+    let (code, told) = rest(&cluster, &allocator, "POST", "/gameserverallocation", &body).await;
+    assert_eq!((code, &told["code"]), (400, &json!(11)), "{told}");
+    let large = AllocationRequest { namespace: huge, ..AllocationRequest::default() };
+    let refused = service.allocate(large).await.expect_err("a refusal");
+    assert_eq!(refused.code(), Code::OutOfRange, "{refused}");
+
+    // An enum's unknown number means its first word.
+    let unknown = AllocationRequest { scheduling: 7, ..request(&cluster) };
+    assert_eq!(service.allocate(unknown).await.expect_err("no server").code(), Code::ResourceExhausted);
+
     // Without a certificate, or with one of somebody else's, nobody gets in.
     for stranger in [None, Some(Authority::new("elsewhere").client("matchmaker"))] {
         assert!(!gets_in(&cluster, &allocator, stranger.as_ref()).await);
     }
     assert!(gets_in(&cluster, &allocator, Some(&cluster.client_certificate())).await);
+    assert!(gets_in(&cluster, &allocator, Some(&cluster.client_certificate_of_a_team())).await);
 
     its_metrics_are_documented(&allocator).await;
 }
@@ -154,10 +178,8 @@ async fn its_metrics_are_documented(allocator: &Allocator) {
     assert_eq!(registered, documented);
 }
 
-async fn gets_in(cluster: &Cluster, allocator: &Allocator, signed: Option<&Signed>) -> bool {
-    let endpoint = Endpoint::from_shared(format!("https://127.0.0.1:{}", allocator.port)).expect("a URL");
-    let endpoint = endpoint.tls_config(cluster.tls(signed)).expect("a configuration");
-    let Ok(channel) = endpoint.connect().await else { return false };
+pub(crate) async fn gets_in(cluster: &Cluster, allocator: &Allocator, signed: Option<&Signed>) -> bool {
+    let Ok(channel) = cluster.channel(allocator, signed).await else { return false };
     let mut service =
         berth_api::allocation::proto::allocation_service_client::AllocationServiceClient::new(channel);
     // With TLS 1.3 a client learns at its first call that its certificate was refused.
@@ -180,31 +202,4 @@ async fn the_status_for_no_server_can_be_chosen() {
     let allocator = cluster.allocator("allocator-200", &["--unallocated-status", "200"]).await;
     let (answered, told) = rest(&cluster, &allocator, "POST", "/gameserverallocation", ready).await;
     assert_eq!((answered, &told["gameServerName"]), (200, &json!("")));
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn certificates_are_renewed_without_a_failed_call() {
-    let cluster = Cluster::start("renewal").await;
-    cluster.create("gs1", State::Allocated, json!({})).await;
-    let allocator = cluster.allocator("allocator", &[]).await;
-    let mut service = cluster.service(&allocator).await;
-    let again = || AllocationRequest {
-        game_server_selectors: vec![GameServerSelector {
-            game_server_state: 1,
-            ..GameServerSelector::default()
-        }],
-        multi_cluster_setting: Some(MultiClusterSetting::default()),
-        ..request(&cluster)
-    };
-    service.allocate(again()).await.expect("a server");
-    cluster.renew_server_certificate();
-    berth_dev::eventually(super::cluster::LIMIT, "the new certificates to be in use", async || {
-        // A connection that is open stays as it is, whatever happens to the files.
-        service.clone().allocate(again()).await.map_err(|status| format!("a failed call: {status:?}"))?;
-        let words = std::fs::read_to_string(allocator.daemon.log()).map_err(|error| error.to_string())?;
-        if words.contains("new certificates in use") { Ok(()) } else { Err("not yet".to_owned()) }
-    })
-    .await
-    .expect("new certificates");
-    assert!(gets_in(&cluster, &allocator, Some(&cluster.client_certificate())).await);
 }
