@@ -151,20 +151,13 @@ impl Cluster {
     ) -> Allocator {
         let instance = self.plane.instance();
         let name = &format!("{name}-{}", self.namespace);
-        let port = |purpose: &str| instance.port(&format!("{name}-{purpose}")).expect("a port");
-        let (port, api_port, admin) = (port("service"), port("api"), port("admin"));
         let path = |name: &str| certificates.join(name).to_string_lossy().into_owned();
         let launch = Launch::new(name, env!("CARGO_BIN_EXE_berth-allocator"))
             .arguments(["--kubeconfig".to_owned(), kubeconfig.to_string_lossy().into_owned()])
             .arguments(["--address", "127.0.0.1", "--log-level", "info,berth_allocator=debug"])
-            .arguments([
-                "--grpc-port".to_owned(),
-                port.to_string(),
-                "--http-port".to_owned(),
-                port.to_string(),
-            ])
-            .arguments(["--api-port".to_owned(), api_port.to_string()])
-            .arguments(["--admin-address".to_owned(), format!("127.0.0.1:{admin}")])
+            // Free ports, which it tells: there are more allocators here than an instance has ports.
+            .arguments(["--grpc-port", "0", "--http-port", "0", "--api-port", "0"])
+            .arguments(["--admin-address", "127.0.0.1:0"])
             .arguments(["--tls".to_owned(), path("tls"), "--client-ca".to_owned(), path("client-ca")])
             .arguments(["--api-tls".to_owned(), path("api-tls")])
             // A machine that is busy with other tests is slow; a test that wants a limit says so by its argument.
@@ -173,6 +166,7 @@ impl Cluster {
             .variable("TOTAL_REMOTE_ALLOCATION_TIMEOUT", "240s")
             .arguments(arguments.iter().copied());
         let daemon = Daemon::start(instance, launch).expect("an allocator");
+        let [admin, port, api_port] = ports(&daemon).await;
         let ready = format!("http://127.0.0.1:{admin}/readyz");
         eventually(LIMIT, "the allocator to be ready", async || {
             let answer = fetch(&ready).await.map_err(|error| format!("{error}; {}", daemon.last_words()))?;
@@ -299,6 +293,22 @@ impl Cluster {
     pub(crate) async fn all_servers(&self) -> Vec<GameServer> {
         self.servers().list(&ListParams::default()).await.expect("a list of servers").items
     }
+}
+
+/// The ports of an allocator's admin endpoint, service and API, as it tells them.
+async fn ports(daemon: &Daemon) -> [u16; 3] {
+    let port = |words: &str, what: &str| {
+        let (_, rest) = words.split_once(&format!("{what} address="))?;
+        rest.split_whitespace().next()?.rsplit_once(':')?.1.parse().ok()
+    };
+    eventually(LIMIT, "the allocator to tell its ports", async || {
+        let words = fs::read_to_string(daemon.log()).map_err(|error| error.to_string())?;
+        let all = ["admin endpoint", "allocator service", "aggregated API"].map(|what| port(&words, what));
+        let [Some(admin), Some(service), Some(api)] = all else { return Err(daemon.last_words()) };
+        Ok([admin, service, api])
+    })
+    .await
+    .expect("the ports of an allocator")
 }
 
 /// A control plane with Berth's resources, its namespace, and these manifests.
