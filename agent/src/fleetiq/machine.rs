@@ -9,7 +9,7 @@
 //!                                             Deregistered ◀── Deregister ── Drained
 //! ```
 //!
-//! Draining, Drained and Terminating are the node's [`Course`](crate::drain::Course): the machine reads it, and keeps
+//! Draining, Drained and Terminating are the node's [`Course`]: the machine reads it, and keeps
 //! nothing of it. Every call may be repeated, so that an answer that was lost costs one call and nothing else.
 
 use std::time::Duration;
