@@ -117,7 +117,9 @@ fn grow(wanted: i32, space: Space, active: &SetSeen, rest: &[SetSeen]) -> i32 {
         return now.min(most);
     }
     let next = now.saturating_add(step).min(wanted);
-    let total = rest.iter().map(|set| set.replicas).sum::<i32>().saturating_add(next);
+    // A set that is short of what it shall have makes that up in a moment.
+    let old = rest.iter().map(|set| set.replicas.max(set.wanted)).fold(0_i32, i32::saturating_add);
+    let total = old.saturating_add(next);
     let next = next - total.saturating_sub(limit).max(0);
     // Where there is no room beside the old sets, what is there stays.
     next.min(most).max(now.min(most))
