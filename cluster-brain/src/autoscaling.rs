@@ -1,11 +1,12 @@
 //! FleetAutoscalers: every so often a policy says how many servers a Fleet shall have, and the Fleet is given that number.
 //!
 //! What a policy says is decided by pure functions over a snapshot of the Fleet and its servers; only a webhook is asked
-//! while deciding. Nothing is written where nothing changes, and between two looks only sessions that ended are
-//! remembered: a brain that takes over looks at every autoscaler at once.
+//! while deciding. Nothing is written where nothing changes, and nothing is remembered between two looks: a brain that
+//! takes over looks at every autoscaler at once.
 
 mod amounts;
 mod buffer;
+mod ceiling;
 #[cfg(test)]
 mod examples;
 mod metrics;
@@ -14,14 +15,13 @@ mod reconciler;
 mod report;
 mod review;
 mod schedule;
-mod spare;
 mod webhook;
 
 use std::fmt;
 
+pub(crate) use ceiling::ceiling;
 pub(crate) use metrics::AutoscalingMetrics;
 pub(crate) use reconciler::AutoscalingReconciler;
-pub(crate) use spare::spared;
 pub(crate) use webhook::Asker;
 
 use review::ReviewError;

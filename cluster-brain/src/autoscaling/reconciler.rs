@@ -75,20 +75,6 @@ impl AutoscalingReconciler {
     }
 
     async fn try_turn(&self, key: &Key) -> Result<Outcome, WriteError> {
-        let outcome = self.look(key).await;
-        let is_to_look_again = matches!(&outcome, Err(error) if matches!(error.class(), Some(Class::Conflict | Class::NotFound)));
-        if !is_to_look_again {
-            // Whatever came of it: the sets of its Fleet wait no longer for its word.
-            self.stores.change(|world, _| {
-                if let Some(fleet) = world.autoscalers.get(key).map(|one| one.spec.fleet_name.clone()) {
-                    world.autoscaler_looked(&Key::new(&key.namespace, fleet));
-                }
-            });
-        }
-        outcome
-    }
-
-    async fn look(&self, key: &Key) -> Result<Outcome, WriteError> {
         let Some(autoscaler) = self.stores.read(|world| world.autoscalers.get(key).cloned()) else {
             return Ok(Outcome::Done);
         };

@@ -28,6 +28,8 @@ pub(super) struct Limits {
 #[derive(Clone, Debug)]
 pub(super) struct Seen<'a> {
     pub(super) target: usize,
+    /// No server is made beyond so many, since its autoscaler would have it go.
+    pub(super) ceiling: Option<usize>,
     pub(super) scheduling: Scheduling,
     pub(super) priorities: &'a [Priority],
     pub(super) overflow: Option<&'a AllocationOverflow>,
@@ -96,7 +98,7 @@ pub(super) fn decide(seen: &Seen<'_>, limits: Limits, now: Timestamp) -> Decisio
         candidates.push(Arc::clone(server));
     }
 
-    let wanted = seen.target.saturating_sub(up);
+    let wanted = seen.ceiling.map_or(seen.target, |ceiling| ceiling.min(seen.target)).saturating_sub(up);
     decision.create = wanted.min(limits.creations).min(limits.pending.saturating_sub(pending));
     // Where as many are pending as may be, the next one that is not wakes the set.
     decision.is_partial = decision.create > 0 && decision.create < wanted;

@@ -27,7 +27,7 @@ use super::conditions::{Circumstances, conditions};
 use super::count::count;
 use super::decide::{Limits, Seen, decide};
 use crate::announce::{Announcement, Announcer, Speaker};
-use crate::autoscaling::spared;
+use crate::autoscaling::ceiling;
 use crate::config::BatchSettings;
 use crate::effects::Effect;
 use crate::eviction::{Guard, pod_labels, several};
@@ -60,6 +60,7 @@ pub(crate) struct SetReconciler {
 /// What one turn sees.
 struct Picture {
     set: Arc<GameServerSet>,
+    ceiling: Option<usize>,
     servers: Vec<Arc<Server>>,
     being_created: usize,
     unanswered: Vec<(Key, Arc<GameServer>)>,
@@ -110,9 +111,10 @@ impl SetReconciler {
             self.send_again(picture.unanswered).await?;
             return Ok(Outcome::Again);
         }
-        let Picture { set, servers, being_created, tallies, .. } = picture;
+        let Picture { set, ceiling, servers, being_created, tallies, .. } = picture;
         let seen = Seen {
             target: usize::try_from(set.spec.replicas).unwrap_or(0),
+            ceiling,
             scheduling: set.spec.scheduling(),
             priorities: set.spec.priorities.as_deref().unwrap_or_default(),
             overflow: set.spec.allocation_overflow.as_ref(),
@@ -123,8 +125,7 @@ impl SetReconciler {
         let decision = decide(&seen, self.limits(), clock::now());
         let by_key = |key: &Key| servers.iter().find(|server| server.key == *key).cloned();
 
-        let spared = self.stores.read(|world| spared(world, &set));
-        let created = self.create(&set, decision.create.saturating_sub(spared)).await;
+        let created = self.create(&set, decision.create).await;
         let deleted = self.delete(&set, decision.delete.iter().filter_map(by_key).collect()).await;
         let marked = self.mark(&set, decision.mark.iter().filter_map(by_key).collect()).await;
         let wait = created?;
@@ -146,6 +147,7 @@ impl SetReconciler {
             }
             let uid = set.metadata.uid.as_deref()?;
             Some(Picture {
+                ceiling: ceiling(world, &set),
                 servers: world.servers_of(uid),
                 being_created: world.being_created(uid),
                 unanswered: world.unanswered(uid),

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use berth_api::conditions::Trouble;
 use berth_api::game_server::GameServer;
-use berth_api::lifecycle::State;
 use berth_runtime::clock::Instant;
 
 use super::server::Server;
@@ -20,7 +19,6 @@ impl World {
             self.wake(Wake::Namespace(after.key.namespace.clone()));
         }
         self.note_strain(&change);
-        self.note_end(&change);
         if let Some(before) = &change.before {
             self.unlist(before);
         }
@@ -146,18 +144,6 @@ impl World {
             self.strains.remove(set);
         } else if let Some(reason) = after.failed_start().filter(|_| before.failed_start().is_none()) {
             self.strains.entry(set.clone()).or_default().note_failure(&reason);
-        }
-    }
-
-    /// Whether a session has ended, and its server with it.
-    fn note_end(&mut self, change: &Change<Server>) {
-        let had_session = |server: &Server| server.is_protected() && !server.is_being_deleted();
-        let Some(before) = change.before.as_ref().filter(|before| had_session(before)) else { return };
-        let is_over = |after: &Arc<Server>| {
-            after.is_being_deleted() || matches!(after.state, Some(State::Unhealthy | State::Error))
-        };
-        if let Some(set) = before.set.as_ref().filter(|_| change.after.as_ref().is_none_or(is_over)) {
-            *self.ended.entry(set.clone()).or_default() += 1;
         }
     }
 

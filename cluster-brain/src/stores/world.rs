@@ -108,8 +108,6 @@ pub(crate) struct World {
     pub(super) waiting: BTreeSet<Key>,
     /// Placeholders, by the server that they are for.
     pub(super) by_waiting: BTreeMap<Key, BTreeSet<Key>>,
-    /// Sessions that ended since the autoscaler of their Fleet looked last, by the set's UID.
-    pub(super) ended: HashMap<String, usize>,
     /// How the new servers of sets fare, by the set's UID.
     pub(super) strains: HashMap<String, Strain>,
     wakes: Vec<Wake>,
@@ -189,11 +187,23 @@ impl World {
         let spec = |one: &Option<Arc<FleetAutoscaler>>| {
             one.as_ref().map(|one| (one.metadata.uid.clone(), one.metadata.generation))
         };
-        if let Some(after) = change.after.as_ref().filter(|_| spec(&change.before) != spec(&change.after)) {
+        if spec(&change.before) == spec(&change.after) {
+            return;
+        }
+        if let Some(after) = &change.after {
             self.wake(Wake::Autoscaler(after.key()));
         }
-        if let (Some(before), None) = (&change.before, &change.after) {
-            self.forget_ended(&Key::new(before.key().namespace, &before.spec.fleet_name));
+        // What their Buffer says is how many sets make at most.
+        for one in [&change.before, &change.after].into_iter().flatten() {
+            let namespace = one.key().namespace;
+            let fleet = self
+                .fleets
+                .get(&Key::new(&namespace, &one.spec.fleet_name))
+                .map(|fleet| fleet.uid().to_owned());
+            let sets = fleet.map(|uid| self.sets_of(&namespace, &uid)).unwrap_or_default();
+            for set in sets {
+                self.wake(Wake::Set(set.key()));
+            }
         }
     }
 
@@ -214,7 +224,6 @@ impl World {
             let uid = set.uid().to_owned();
             self.in_flight.retain(|_, flight| flight.set.as_deref() != Some(&uid));
             self.strains.remove(&uid);
-            self.ended.remove(&uid);
         }
     }
 
@@ -233,33 +242,6 @@ impl World {
             self.wake(Wake::SetSoon(set));
         }
         self.wake(Wake::Namespace(namespace));
-    }
-
-    /// The autoscaler of a Fleet has said its word, if what it saw of sessions is what there is.
-    pub(crate) fn autoscaler_looked(&mut self, fleet: &Key) {
-        let Some(kept) = self.fleets.get(fleet).filter(|_| !self.ended.is_empty()) else { return };
-        let seen = kept.status.as_ref().map_or(0, |status| status.allocated_replicas);
-        let sets = self.sets_of(&fleet.namespace, kept.uid());
-        let servers = sets.iter().flat_map(|set| self.servers_of(set.uid()));
-        let there = servers.filter(|server| server.has_session()).count();
-        if usize::try_from(seen) == Ok(there) {
-            self.forget_ended(fleet);
-        }
-    }
-
-    /// The sets of a Fleet wait for no word of an autoscaler.
-    fn forget_ended(&mut self, fleet: &Key) {
-        let Some(uid) = self.fleets.get(fleet).map(|fleet| fleet.uid().to_owned()) else { return };
-        for set in self.sets_of(&fleet.namespace, &uid) {
-            if self.ended.remove(set.uid()).is_some() {
-                self.wake(Wake::Set(set.key()));
-            }
-        }
-    }
-
-    /// Sessions of a set that ended since the autoscaler of its Fleet looked last.
-    pub(crate) fn sessions_ended(&self, set: &str) -> usize {
-        self.ended.get(set).copied().unwrap_or(0)
     }
 
     /// A node came or went: its servers are looked at again.

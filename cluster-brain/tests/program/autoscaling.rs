@@ -302,8 +302,7 @@ async fn a_webhook_is_asked_over_https_and_a_fleet_at_rest_is_left_alone() {
 async fn a_session_that_ends_between_two_looks_is_not_replaced_in_vain() {
     let cluster = Cluster::start().await;
     let _agent = cluster.agent("n1", Manner::default()).await;
-    // A gap in leading would make it forget what has ended.
-    let _brain = cluster.brain_with("brain", &["--lease-duration", "60s"]);
+    let _brain = cluster.brain("brain");
     let truth = Truth::watch(&cluster);
     cluster.create_fleet("lobby", 1, json!({})).await;
     create(&cluster, "buffer", "lobby", 3, buffer(1, 1, 10)).await;

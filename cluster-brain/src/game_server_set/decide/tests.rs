@@ -23,6 +23,7 @@ fn decided(target: usize, servers: &[Arc<Server>], being_created: usize) -> Deci
     let tallies = BTreeMap::new();
     let seen = Seen {
         target,
+        ceiling: None,
         scheduling: Scheduling::Packed,
         priorities: &[],
         overflow: None,
@@ -60,6 +61,30 @@ fn sets_follow_the_table() {
         assert_eq!(deleted, delete.iter().copied().collect(), "{name}");
         assert_eq!(decision.is_partial, is_partial, "{name}");
     }
+}
+
+#[test]
+fn nothing_is_made_that_an_autoscaler_would_have_go() {
+    let servers = build(several(State::Ready, 3).collect());
+    let tallies = BTreeMap::new();
+    let seen = |target, ceiling| Seen {
+        target,
+        ceiling: Some(ceiling),
+        scheduling: Scheduling::Packed,
+        priorities: &[],
+        overflow: None,
+        servers: &servers,
+        being_created: 0,
+        tallies: &tallies,
+    };
+    let decided = |target, ceiling| {
+        let decision = decide(&seen(target, ceiling), LIMITS, now());
+        (decision.create, decision.delete.len())
+    };
+    assert_eq!(decided(5, 4), (1, 0));
+    assert_eq!(decided(5, 1), (0, 0), "what is there goes by the Fleet's number");
+    assert_eq!(decided(5, 9), (2, 0), "and no more is made than it says");
+    assert_eq!(decided(2, 1), (0, 1));
 }
 
 #[test]
@@ -115,6 +140,7 @@ fn allocated_servers_beyond_the_target_are_marked() {
     let marked = |target, servers: &[Arc<Server>]| {
         let seen = Seen {
             target,
+            ceiling: None,
             scheduling: Scheduling::Distributed,
             priorities: &[],
             overflow: Some(&overflow),
@@ -162,7 +188,7 @@ proptest! {
         for turn in 0.. {
             prop_assert!(turn < 6, "not settled after six turns");
             let seen = Seen {
-                target, scheduling, priorities: &[], overflow: None, servers: &servers,
+                target, ceiling: None, scheduling, priorities: &[], overflow: None, servers: &servers,
                 being_created: coming, tallies: &tallies,
             };
             let decision = decide(&seen, LIMITS, now());

@@ -1,8 +1,8 @@
-//! Servers that are not replaced because their autoscaler is about to want one less. Pure.
+//! How many servers a set makes at most, since its autoscaler would have no more. Pure.
 //!
 //! A Fleet's number stays between two looks of its autoscaler. When a session ends in between, a set that knew only that
 //! number would make a server, and let one go at the next look. Where a Buffer alone decides, what it will say is known
-//! already, so the set waits for it.
+//! already, so the set makes no more than that. What is there goes by the Fleet's number alone.
 
 use std::sync::Arc;
 
@@ -13,17 +13,8 @@ use berth_api::names::FLEET_LABEL;
 use super::buffer;
 use crate::stores::{Key, World};
 
-/// How many servers a set does not make until its autoscaler has looked.
-pub(crate) fn spared(world: &World, set: &GameServerSet) -> usize {
-    let ended = world.sessions_ended(set.metadata.uid.as_deref().unwrap_or_default());
-    if ended == 0 {
-        return 0;
-    }
-    ended.min(beyond(world, set).unwrap_or(0))
-}
-
-/// How many servers the Fleet has to have beyond what its Buffer would say now.
-fn beyond(world: &World, set: &GameServerSet) -> Option<usize> {
+/// What the Buffer of the set's Fleet would say now; `None` where more than one Buffer over one set decides.
+pub(crate) fn ceiling(world: &World, set: &GameServerSet) -> Option<usize> {
     let namespace = set.metadata.namespace.as_deref()?;
     let name = set.metadata.labels.as_ref()?.get(FLEET_LABEL)?;
     let fleet = world.fleets.get(&Key::new(namespace, name))?;
@@ -41,7 +32,7 @@ fn beyond(world: &World, set: &GameServerSet) -> Option<usize> {
     let servers = world.servers_of(set.metadata.uid.as_deref()?);
     let allocated = servers.iter().filter(|server| server.has_session()).count();
     let desired = buffer::decide(buffer, i32::try_from(allocated).ok()?).ok()?;
-    usize::try_from(fleet.spec.replicas() - desired.replicas).ok()
+    usize::try_from(desired.replicas).ok()
 }
 
 #[cfg(test)]
@@ -105,28 +96,44 @@ mod tests {
     }
 
     #[test]
-    fn a_session_that_ends_is_not_replaced_where_its_buffer_wants_one_less() {
+    fn a_buffer_says_how_many_there_will_be() {
         let mut world = world(buffer_of(1));
-        assert_eq!(spared(&world, &set()), 0, "nothing has ended");
+        assert_eq!(ceiling(&world, &set()), Some(2), "a session, and a server beside it");
+        world.see_server(&game_server("two", 2, "Unhealthy"));
+        assert_eq!(ceiling(&world, &set()), Some(2), "what fails without a session is replaced");
         world.see_server(&game_server("one", 2, "Shutdown"));
-        assert_eq!(spared(&world, &set()), 1);
-        world.autoscaler_looked(&Key::new("games", "lobby"));
-        assert_eq!(spared(&world, &set()), 0, "it has looked, and the Fleet's number is its word");
+        assert_eq!(ceiling(&world, &set()), Some(1), "a session that ended is not");
     }
 
     #[test]
-    fn whatever_else_ends_or_decides_is_replaced() {
-        let mut ready_ended = world(buffer_of(1));
-        ready_ended.see_server(&game_server("two", 2, "Unhealthy"));
-        assert_eq!(spared(&ready_ended, &set()), 0, "no session ended");
-        let mut back_to_ready = world(buffer_of(1));
-        back_to_ready.see_server(&game_server("one", 2, "Ready"));
-        assert_eq!(spared(&back_to_ready, &set()), 0, "the server is still there");
-        let mut larger = world(buffer_of(2));
-        larger.see_server(&game_server("one", 2, "Shutdown"));
-        assert_eq!(spared(&larger, &set()), 0, "the buffer needs it");
-        let mut asked = world(json!({"type": "Webhook", "webhook": {"url": "https://example.com"}}));
-        asked.see_server(&game_server("one", 2, "Shutdown"));
-        assert_eq!(spared(&asked, &set()), 0, "nobody knows what a webhook says");
+    fn a_buffer_keeps_its_own_limits() {
+        let mut world = world(
+            json!({"type": "Buffer", "buffer": {"bufferSize": 2, "minReplicas": 3, "maxReplicas": 10}}),
+        );
+        world.see_server(&game_server("one", 2, "Shutdown"));
+        assert_eq!(ceiling(&world, &set()), Some(3));
+    }
+
+    #[test]
+    fn nobody_knows_what_others_will_say() {
+        let webhook = world(json!({"type": "Webhook", "webhook": {"url": "https://example.com"}}));
+        assert_eq!(ceiling(&webhook, &set()), None);
+        let mut two = world(buffer_of(1));
+        let _ = two.autoscalers.seen(read(json!({
+            "metadata": {"name": "b", "namespace": "games", "uid": "uid-b", "resourceVersion": "1"},
+            "spec": {"fleetName": "lobby", "policy": buffer_of(3)},
+        })));
+        assert_eq!(ceiling(&two, &set()), None, "two autoscalers");
+        let mut bad = world(buffer_of(1));
+        let _ = bad.autoscalers.seen(read(json!({
+            "metadata": {"name": "a", "namespace": "games", "uid": "uid-a", "resourceVersion": "2"},
+            "spec": {"fleetName": "lobby", "policy": buffer_of(0)},
+        })));
+        assert_eq!(ceiling(&bad, &set()), None, "a buffer that nobody understands");
+        let mut updated = world(buffer_of(1));
+        let mut other = set();
+        (other.metadata.name, other.metadata.uid) = (Some("newer".into()), Some("uid-newer".into()));
+        let _ = updated.sets.seen(other);
+        assert_eq!(ceiling(&updated, &set()), None, "an update goes on");
     }
 }
