@@ -1,10 +1,11 @@
 //! A rolling restart of the DaemonSets, as an update does it: the streams of two clients in other languages, opened once,
-//! go on, and what serves them is not touched.
+//! go on, and what serves them is not touched before their node is empty.
 
 use anyhow::Context as _;
+use berth_dev::eventually;
 use berth_stories::sdk_client::Language;
 use berth_stories::streams::Open;
-use berth_stories::world::{Stage, shipped_story};
+use berth_stories::world::{STEP, Stage, shipped_story};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, ListParams};
 
@@ -16,7 +17,10 @@ fn streams_of_other_languages_live_through_a_rolling_restart() {
         for (name, language) in [("lobby-js", Language::NodeJs), ("lobby-go", Language::Go)] {
             open.push(Open::on(&stage, cluster.node(0), name, language).await?);
         }
-        let before = (uid_of(&stage, "berth-agent").await?, uid_of(&stage, "berth-sdk").await?);
+        let client = cluster.client();
+        let uids =
+            async || anyhow::Ok((uid_of(&client, "berth-agent").await?, uid_of(&client, "berth-sdk").await?));
+        let before = uids().await?;
         for set in ["berth-agent", "berth-sdk"] {
             let set = format!("daemonset/{set}");
             stage.kubectl(&["rollout", "restart", &set, "--namespace", "berth-system"]).await?;
@@ -30,22 +34,35 @@ fn streams_of_other_languages_live_through_a_rolling_restart() {
             one.is_useful(&stage, "on-the-way").await?;
             one.is_as_it_began(&stage).await?;
         }
-        let after = (uid_of(&stage, "berth-agent").await?, uid_of(&stage, "berth-sdk").await?);
+        let after = uids().await?;
         assert_ne!(after.0, before.0, "another agent has taken over");
-        assert_eq!(after.1, before.1, "berth-sdk is replaced by hand, where nobody plays");
+        assert_eq!(after.1, before.1, "somebody plays on what berth-sdk serves");
         for one in open {
             one.client.end().await?;
         }
-        stage.strike().await
+        stage.strike().await?;
+        eventually(STEP, "another berth-sdk on the empty node", async || {
+            match uid_of(&client, "berth-sdk").await {
+                Ok(uid) if uid != before.1 => Ok(()),
+                other => Err(format!("{other:?}, and it was {}", before.1)),
+            }
+        })
+        .await?;
+        Ok(())
     });
 }
 
-/// The pod of a program that stays: one that ends may still be there.
-async fn uid_of(stage: &Stage, program: &str) -> anyhow::Result<String> {
-    let pods = Api::<Pod>::namespaced(stage.client(), "berth-system");
+/// The ready pod of a program that stays: one that ends may still be there.
+async fn uid_of(client: &kube::Client, program: &str) -> anyhow::Result<String> {
+    let pods = Api::<Pod>::namespaced(client.clone(), "berth-system");
     let ours = ListParams::default().labels(&format!("app.kubernetes.io/name={program}"));
     let mut found = pods.list(&ours).await?.items;
-    found.retain(|pod| pod.metadata.deletion_timestamp.is_none());
-    anyhow::ensure!(found.len() == 1, "{} pods of {program} on one node", found.len());
+    found.retain(|pod| pod.metadata.deletion_timestamp.is_none() && is_ready(pod));
+    anyhow::ensure!(found.len() == 1, "{} ready pods of {program} on one node", found.len());
     found.pop().and_then(|pod| pod.metadata.uid).context("a UID")
+}
+
+fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.into_iter().any(|one| one.type_ == "Ready" && one.status == "True")
 }

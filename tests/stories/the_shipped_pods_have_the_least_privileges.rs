@@ -90,7 +90,8 @@ async fn games_run_where_they_are_let_in(cluster: &Cluster) -> anyhow::Result<()
         ("create", ("", "pods"), "berth-system"),
         ("get", ("", "secrets"), "default"),
         ("update", ("agones.dev", "fleets"), "default"),
-        ("patch", ("", "nodes"), ""),
+        ("update", ("", "nodes"), ""),
+        ("delete", ("", "nodes"), ""),
     ] {
         assert!(!may(&client, agent, verb, kind, namespace).await?, "{agent} may {verb} {kind:?}");
     }
