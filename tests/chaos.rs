@@ -1,4 +1,5 @@
-//! Death at any instant: programs are killed at random under churn, and what the API server then holds is checked.
+//! Death at any instant: programs are killed at random under churn, over a line to the API server that is slow, silent or
+//! cut and beside others who write to the same objects, and what the API server then holds is checked.
 //!
 //! `BERTH_CHAOS_SECONDS` says for how long at least, `BERTH_CHAOS_KILLS` how many kills there are to be at least,
 //! `BERTH_CHAOS_SEED` repeats a run's choices; the seed is printed. What cannot be repeated is when the kernel runs whom,
@@ -46,8 +47,8 @@ async fn tell() -> anyhow::Result<()> {
     let kills = usize::try_from(setting("BERTH_CHAOS_KILLS")?.unwrap_or_default())?;
     let seed = setting("BERTH_CHAOS_SEED")?.unwrap_or_else(rand::random);
     println!("chaos for {seconds} s; seed {seed}");
-    let harbour = Harbour::build(NODES, &["--port-range", PORTS]).await?;
-    let mut churn = Churn::begin(&harbour, seed).await?;
+    let (harbour, line) = Harbour::build_by_line(NODES, &["--port-range", PORTS]).await?;
+    let mut churn = Churn::begin(&harbour, &line, seed).await?;
     let mut witness = Witness::new(&harbour);
     // The witness looks on for as long as it takes; only the churn comes to an end.
     let outcome = tokio::select! {

@@ -1,5 +1,6 @@
 //! Ways into a cluster: kubeconfigs and clients for any user.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -48,17 +49,22 @@ pub enum AccessError {
 /// Makes ways into one cluster, by signing certificates.
 #[derive(Debug, Clone)]
 pub(crate) struct Access {
-    server: String,
+    server: SocketAddr,
     authority: Arc<Authority>,
 }
 
 impl Access {
-    pub(crate) fn new(server: String, authority: Arc<Authority>) -> Self {
+    pub(crate) fn new(server: SocketAddr, authority: Arc<Authority>) -> Self {
         Self { server, authority }
     }
 
-    pub(crate) fn server(&self) -> &str {
-        &self.server
+    /// The same, by another address.
+    pub(crate) fn by_way_of(&self, server: SocketAddr) -> Self {
+        Self::new(server, Arc::clone(&self.authority))
+    }
+
+    pub(crate) fn server(&self) -> SocketAddr {
+        self.server
     }
 
     pub(crate) fn authority(&self) -> &Authority {
@@ -116,7 +122,7 @@ impl Access {
             "kind": "Config",
             "current-context": "berth-dev",
             "clusters": [{"name": "berth-dev", "cluster": {
-                "server": self.server,
+                "server": format!("https://{}", self.server),
                 "certificate-authority-data": encoded(self.authority.certificate()),
             }}],
             "users": [{"name": user, "user": {

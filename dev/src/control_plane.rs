@@ -8,7 +8,7 @@ mod namespace;
 
 use std::fs;
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -157,7 +157,7 @@ impl ControlPlane {
         let binaries = ensure_binaries().await?;
         let authority = Arc::new(Authority::ensure(&instance.subfolder("certificates")?, "ca")?);
         let port = instance.port("kube-apiserver")?;
-        let access = Access::new(format!("https://{}:{port}", options.address), Arc::clone(&authority));
+        let access = Access::new((options.address, port).into(), Arc::clone(&authority));
         let layout = lay_out(instance, &options, &authority, &access)?;
         let start = |name: &str, arguments: Vec<String>| {
             Daemon::ensure(instance, Launch::new(name, binaries.program(name)).arguments(arguments))
@@ -199,9 +199,9 @@ impl ControlPlane {
         &self.instance
     }
 
-    /// Where the API server is, as a URL.
+    /// Where the API server is.
     #[must_use]
-    pub fn server(&self) -> &str {
+    pub fn server(&self) -> SocketAddr {
         self.access.server()
     }
 

@@ -6,6 +6,7 @@
 //! - [`ControlPlane`]: etcd and kube-apiserver, with or without controllers and scheduler. No root needed.
 //! - [`Cluster`]: that, and nodes with a real kubelet and containerd each, or many with a [simulated] kubelet.
 //! - [`eventually`]: the one way to wait.
+//! - [`Line`]: a way to a server that can be slow, silent, or cut.
 //! - [`Instance`]: the traces of a cluster on this machine; [`down`] and [`sweep`] take them away.
 //!
 //! It knows nothing about game servers, except in the module that installs Berth into a cluster.
@@ -24,6 +25,7 @@ pub mod go;
 mod images;
 pub mod install;
 mod instance;
+mod line;
 mod lock;
 pub mod machine;
 mod node_spaces;
@@ -46,6 +48,7 @@ pub use instance::{
     Daemon, DaemonError, Instance, InstanceError, Launch, Owner, RunningInstance, TeardownError, down,
     instances, sweep,
 };
+pub use line::Line;
 pub use lock::LockError;
 pub use node_spaces::SpacesError;
 pub use places::{cache_folder, instances_folder, is_root, program_folder, source_folder};

@@ -1,11 +1,11 @@
-//! The churn: what players, operators and accidents do, chosen by a seed.
+//! The churn: what players, operators, others in the cluster, networks and accidents do, chosen by a seed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use berth_api::game_server::GameServer;
 use berth_api::lifecycle::State;
-use berth_dev::Daemon;
+use berth_dev::{Daemon, Line};
 use berth_stories::harbour::Harbour;
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, Patch, PatchParams};
@@ -28,6 +28,10 @@ const SCRIPT: [&str; 3] = ["--ready-after=200ms", "--health=2s", "--chatter=2s"]
 const PACE: std::ops::Range<u64> = 20..500;
 /// How long the dead stay dead, in milliseconds.
 const DEATH: std::ops::Range<u64> = 1..2500;
+/// How slow the line may be, in milliseconds a piece.
+const DELAY: std::ops::Range<u64> = 0..150;
+/// How long it may be silent, in milliseconds: shorter than any lease.
+const SILENCE: std::ops::Range<u64> = 200..3000;
 /// How large the Fleet is at any time.
 const SIZES: std::ops::Range<i32> = 8..25;
 /// How large it is in the end.
@@ -47,10 +51,18 @@ enum Act {
     GameExits,
     GameShutsDown,
     Delete,
+    /// Somebody else writes to a server.
+    Touch,
+    /// Some connections to the API server break, watches among them.
+    Cut,
+    /// The line becomes slower, or quick again.
+    Slow,
+    /// Nothing comes through for a while.
+    Silence,
 }
 
 /// How likely each act is.
-const ACTS: [(Act, u32); 7] = [
+const ACTS: [(Act, u32); 11] = [
     (Act::Kill, 8),
     (Act::Scale, 3),
     (Act::Allocate, 5),
@@ -58,15 +70,22 @@ const ACTS: [(Act, u32); 7] = [
     (Act::GameExits, 3),
     (Act::GameShutsDown, 2),
     (Act::Delete, 2),
+    (Act::Touch, 4),
+    (Act::Cut, 3),
+    (Act::Slow, 2),
+    (Act::Silence, 1),
 ];
 
 /// Everything that is done.
 pub(crate) struct Churn<'a> {
     harbour: &'a Harbour,
+    line: &'a Line,
     random: StdRng,
     began: Instant,
     /// Programs that are dead, and when they come back.
     dead: Vec<(Instant, &'a Daemon)>,
+    /// When the line is heard again.
+    silent_until: Option<Instant>,
     sessions: BTreeSet<Session>,
     lone: Vec<GameServer>,
     done: BTreeMap<Act, usize>,
@@ -75,7 +94,7 @@ pub(crate) struct Churn<'a> {
 
 impl<'a> Churn<'a> {
     /// Sets the scene, with nobody dying yet.
-    pub(crate) async fn begin(harbour: &'a Harbour, seed: u64) -> anyhow::Result<Self> {
+    pub(crate) async fn begin(harbour: &'a Harbour, line: &'a Line, seed: u64) -> anyhow::Result<Self> {
         harbour.create_fleet(FLEET, LAST_SIZE, &SCRIPT).await?;
         for number in 0..LONE {
             harbour.create_server(&format!("lone-{number}"), &SCRIPT).await?;
@@ -84,9 +103,11 @@ impl<'a> Churn<'a> {
         let lone = servers.into_iter().filter(|server| server.name_any().starts_with("lone-")).collect();
         Ok(Self {
             harbour,
+            line,
             random: StdRng::seed_from_u64(seed),
             began: Instant::now(),
             dead: Vec::new(),
+            silent_until: None,
             sessions: BTreeSet::new(),
             lone,
             done: BTreeMap::new(),
@@ -99,6 +120,7 @@ impl<'a> Churn<'a> {
         let end = Instant::now() + length;
         while Instant::now() < end || self.done.get(&Act::Kill).copied().unwrap_or_default() < kills {
             self.raise_the_dead(Instant::now())?;
+            self.end_silence(Instant::now());
             let act = ACTS.choose_weighted(&mut self.random, |(_, weight)| *weight)?.0;
             if self.perform(act).await? {
                 *self.done.entry(act).or_insert(0) += 1;
@@ -108,10 +130,12 @@ impl<'a> Churn<'a> {
         Ok(())
     }
 
-    /// The dead come back, and the Fleet gets its last size.
+    /// The dead come back, the line is quick, and the Fleet gets its last size.
     pub(crate) async fn come_to_rest(&mut self) -> anyhow::Result<()> {
         let late = self.dead.iter().map(|(at, _)| *at).max().unwrap_or_else(Instant::now);
         self.raise_the_dead(late)?;
+        self.line.silence(false);
+        self.line.delay(Duration::ZERO);
         Ok(self.harbour.scale(FLEET, LAST_SIZE).await?)
     }
 
@@ -143,6 +167,13 @@ impl<'a> Churn<'a> {
             self.note(format!("{} starts again", daemon.name()));
         }
         Ok(())
+    }
+
+    fn end_silence(&mut self, now: Instant) {
+        if self.silent_until.take_if(|until| *until <= now).is_some() {
+            self.line.silence(false);
+            self.note("the line is heard again".to_owned());
+        }
     }
 
     /// Whether there was anything to do.
@@ -190,6 +221,29 @@ impl<'a> Churn<'a> {
                 }
                 None => Ok(false),
             },
+            Act::Touch => match self.choose(|_| true).await? {
+                Some(server) => self.touch(&server.name_any()).await,
+                None => Ok(false),
+            },
+            Act::Cut => {
+                let (line, random) = (self.line, &mut self.random);
+                let count = line.cut(|_| random.random_bool(0.5));
+                self.note(format!("{count} connections are cut"));
+                Ok(count > 0)
+            }
+            Act::Slow => {
+                let delay = if self.random.random_bool(0.5) { 0 } else { self.random.random_range(DELAY) };
+                self.note(format!("the line takes {delay} ms"));
+                self.line.delay(Duration::from_millis(delay));
+                Ok(true)
+            }
+            Act::Silence => {
+                let length = Duration::from_millis(self.random.random_range(SILENCE));
+                self.note(format!("the line is silent for {length:?}"));
+                self.line.silence(true);
+                self.silent_until = Some(Instant::now() + length);
+                Ok(true)
+            }
         }
     }
 
@@ -233,6 +287,14 @@ impl<'a> Churn<'a> {
             })
             .collect();
         Ok(fit.choose(&mut self.random).map(|server| (*server).clone()))
+    }
+
+    /// A write that nobody of Berth knows of: who holds an older version of the server is refused.
+    async fn touch(&mut self, name: &str) -> anyhow::Result<bool> {
+        self.note(format!("touch {name}"));
+        let now = self.began.elapsed().as_millis().to_string();
+        let patch = Patch::Merge(json!({ "metadata": { "annotations": { "example.com/touched": now } } }));
+        settled(self.harbour.servers().patch(name, &PatchParams::default(), &patch).await.map(drop))
     }
 
     async fn order(&mut self, name: &str, order: &str) -> anyhow::Result<bool> {

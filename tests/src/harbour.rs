@@ -1,5 +1,6 @@
 //! Many nodes with Berth: simulated kubelets, real everything else. One namespace, with games by a script.
 
+use std::net::SocketAddr;
 use std::path::Path;
 
 use anyhow::Context as _;
@@ -7,7 +8,7 @@ use berth_api::fleet::Fleet;
 use berth_api::game_server::GameServer;
 use berth_api::lifecycle::State;
 use berth_dev::install::{Berth, BerthOptions, enable_namespace};
-use berth_dev::{AuditLog, Cluster, ClusterOptions, NodeKind, eventually};
+use berth_dev::{AuditLog, Cluster, ClusterOptions, Line, NodeKind, eventually};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
@@ -33,12 +34,28 @@ impl Harbour {
     /// # Errors
     /// Some part does not come up.
     pub async fn build(nodes: usize, agent_flags: &[&str]) -> anyhow::Result<Self> {
-        let options =
-            ClusterOptions { nodes, kind: NodeKind::Simulated, audit: true, ..ClusterOptions::default() };
-        let cluster = Cluster::start(options).await?;
+        let cluster = start(nodes).await?;
+        Self::install(cluster, agent_flags, None).await
+    }
+
+    /// The same, whose programs reach the API server by a line.
+    ///
+    /// # Errors
+    /// As [`Harbour::build`].
+    pub async fn build_by_line(nodes: usize, agent_flags: &[&str]) -> anyhow::Result<(Self, Line)> {
+        let cluster = start(nodes).await?;
+        let line = Line::to(cluster.control_plane().server())?;
+        Ok((Self::install(cluster, agent_flags, Some(line.address())).await?, line))
+    }
+
+    async fn install(
+        cluster: Cluster,
+        agent_flags: &[&str],
+        api_server: Option<SocketAddr>,
+    ) -> anyhow::Result<Self> {
         let agent_flags = agent_flags.iter().map(|flag| (*flag).to_owned()).collect();
-        let berth =
-            Berth::install(&cluster, &BerthOptions { agent_flags, ..BerthOptions::default() }).await?;
+        let options = BerthOptions { agent_flags, api_server, ..BerthOptions::default() };
+        let berth = Berth::install(&cluster, &options).await?;
         let client = cluster.client();
         enable_namespace(&client, NAMESPACE).await?;
         Ok(Self { cluster, berth, client })
@@ -129,6 +146,12 @@ impl Harbour {
         });
         Ok(found.await?)
     }
+}
+
+async fn start(nodes: usize) -> anyhow::Result<Cluster> {
+    let options =
+        ClusterOptions { nodes, kind: NodeKind::Simulated, audit: true, ..ClusterOptions::default() };
+    Ok(Cluster::start(options).await?)
 }
 
 /// The spec of a server whose game plays this script on a port of its node.

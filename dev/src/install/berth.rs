@@ -1,6 +1,7 @@
 //! Starting Berth's programs, each as the user and with the privileges that it ships with.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -26,6 +27,8 @@ pub struct BerthOptions {
     pub programs: PathBuf,
     /// The folder of the manifests.
     pub manifests: PathBuf,
+    /// Where the programs find the API server, if not where it is.
+    pub api_server: Option<SocketAddr>,
     /// Flags for the brain beside ours.
     pub brain_flags: Vec<String>,
     /// Flags for every agent beside ours.
@@ -40,6 +43,7 @@ impl Default for BerthOptions {
         Self {
             programs: places::program_folder(),
             manifests: places::source_folder().join("manifests"),
+            api_server: None,
             brain_flags: Vec::new(),
             agent_flags: Vec::new(),
             sdk_flags: Vec::new(),
@@ -73,6 +77,7 @@ impl Berth {
         let (brain, agent, sdk) = (place("berth-brain")?, place("berth-agent")?, place("berth-sdk")?);
 
         let access = cluster.control_plane().access();
+        let access = options.api_server.map_or_else(|| access.clone(), |address| access.by_way_of(address));
         let kubeconfig = cluster.instance().folder().join("brain.kubeconfig");
         let kubeconfig = access.ensure_kubeconfig(&kubeconfig, BRAIN_USER, &[])?;
         let launch = Launch::new("berth-brain", &brain)
