@@ -10,7 +10,7 @@ use berth_runtime::admin::Admin;
 use berth_runtime::announce::{AnnounceMetrics, Announcer};
 use berth_runtime::exit::BadConfiguration;
 use berth_runtime::health::Conditions;
-use berth_runtime::kube_client::{client, require_version};
+use berth_runtime::kube_client::{ask_until_answered, client, require_version};
 use berth_runtime::metrics::Metrics;
 use berth_runtime::shutdown::Shutdown;
 use berth_runtime::tasks::TaskGroup;
@@ -30,7 +30,7 @@ use crate::serve::{
     read_front_proxy, watch_front_proxy,
 };
 use crate::take::{Desk, TakeMetrics, Taker};
-use crate::watches::{self, WatchMetrics};
+use crate::watches::{self, Listed, WatchMetrics};
 
 /// How long requests that are under way may take once we stop.
 const GRACE: Duration = Duration::from_secs(10);
@@ -46,7 +46,6 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     check(&settings)?;
     let version = env!("CARGO_PKG_VERSION");
     let client = client(&settings.kube, &format!("berth-allocator/{version}")).await?;
-    require_version(&client, KUBERNETES.0, KUBERNETES.1).await?;
 
     let mut metrics = Metrics::new("berth-allocator", version);
     let mut conditions = Conditions::default();
@@ -71,12 +70,14 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     let group = TaskGroup::new(stop.clone());
     let serving = conditions.name("serving");
     let policies = Arc::new(PolicyShelf::default());
-    watches::start(&group, &client, &desk, Arc::clone(&policies), &mut conditions, &watched);
+    let listed = watches::start(&group, &client, &desk, Arc::clone(&policies), &mut conditions, &watched);
     if let Some(address) = settings.admin_address {
         let admin = Admin::bind(address).await?;
         info!(address = %admin.address(), "admin endpoint");
         group.spawn("admin", admin.serve(conditions.close(), metrics, stop.clone()));
     }
+    ask_until_answered(&asked, async || Ok(require_version(&client, KUBERNETES.0, KUBERNETES.1).await?))
+        .await?;
     group.spawn("events", crier.run(stop.clone()));
     let announcer = crate::announce::Announcer::new(announcer);
     let taker =
@@ -90,7 +91,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         None => Gate::of_connections(),
     };
     let service = AllocatorService::new(office.clone(), gate, settings.unallocated_status, health);
-    let doors = Doors { settings: &settings, group: &group, bad_certificates };
+    let doors = Doors { settings: &settings, group: &group, listed, bad_certificates };
     doors.open_service(service).await?;
     doors.open_api(&client, office).await?;
     serving.set(true);
@@ -129,6 +130,7 @@ async fn tell_unhealthy(reporter: &HealthReporter) {
 struct Doors<'a> {
     settings: &'a Settings,
     group: &'a TaskGroup,
+    listed: Listed,
     bad_certificates: Counter,
 }
 
@@ -167,8 +169,9 @@ impl Doors<'_> {
         if settings.api_port == Port::Off {
             return Ok(());
         }
-        let (sender, front) = watch::channel(Arc::new(read_front_proxy(client).await?));
         let stop = self.group.token();
+        let front = ask_until_answered(&stop, async || Ok(read_front_proxy(client).await?)).await?;
+        let (sender, front) = watch::channel(Arc::new(front));
         self.group.spawn("front proxy", watch_front_proxy(client.clone(), sender, stop));
         let clients = Clients::FrontProxy(front.clone());
         let tls = self.keep("API certificates", settings.api_tls.clone(), clients)?;
@@ -198,7 +201,16 @@ impl Doors<'_> {
         let address = SocketAddr::new(self.settings.address, port);
         let listener = Listener::bind(address, tls, self.settings.max_connection_age).await?;
         info!(address = %listener.address(), "{name}");
-        self.group.spawn(name, listener.serve(entrance, self.group.spawner(), self.group.token()));
+        let (listed, spawner, stop) = (self.listed.clone(), self.group.spawner(), self.group.token());
+        self.group.spawn(name, async move {
+            // Who comes earlier waits at the door.
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => {}
+                () = listed.all() => {}
+            }
+            listener.serve(entrance, spawner, stop).await
+        });
         Ok(())
     }
 }

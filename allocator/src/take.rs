@@ -6,6 +6,9 @@
 //! most one write, compared and set on what the choice saw. A race that is lost to somebody else is run again at once,
 //! on the server as it is by then and all others, until the request's time is over.
 //!
+//! Where none is left but those that others are taking, a request waits until it is known whether they are: a write may
+//! fail, and its server is there again.
+//!
 //! A node's own agent could take in our stead, as its single writer: then `writer` would ask it instead of patching.
 
 use std::sync::Arc;
@@ -17,7 +20,7 @@ use berth_runtime::clock::Clock;
 use berth_runtime::kube_client::Class;
 use berth_runtime::tasks::Spawner;
 use kube::Client;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::time::{sleep, timeout_at};
 use tracing::debug;
 
@@ -27,6 +30,7 @@ mod patch;
 mod writer;
 
 pub use desk::Desk;
+use desk::Seating;
 pub use metrics::TakeMetrics;
 
 use crate::announce::Announcer;
@@ -74,6 +78,15 @@ struct Seat {
     reply: oneshot::Sender<Answer>,
 }
 
+/// Where a request is.
+enum Sitting {
+    /// At a server.
+    At(oneshot::Receiver<Answer>),
+    /// Behind others, who may leave one.
+    Behind(watch::Receiver<()>),
+    Nowhere,
+}
+
 /// Takes servers.
 #[derive(Clone)]
 pub struct Taker {
@@ -110,9 +123,16 @@ impl Taker {
         let mut backoff = Backoff::new(WAITS.0, WAITS.1);
         let mut was_lost = false;
         loop {
-            let Some(answer) = self.sit_down(&request) else {
-                debug!(namespace = request.namespace, "no game server fits");
-                return Ok(None);
+            let answer = match self.sit_down(&request) {
+                Sitting::At(answer) => answer,
+                Sitting::Behind(mut settled) => match timeout_at(deadline, settled.changed()).await {
+                    Ok(_) => continue,
+                    Err(_) => break,
+                },
+                Sitting::Nowhere => {
+                    debug!(namespace = request.namespace, "no game server fits");
+                    return Ok(None);
+                }
             };
             match timeout_at(deadline, answer).await {
                 Ok(Ok(Answer::Taken(status))) => return Ok(Some(*status)),
@@ -142,14 +162,19 @@ impl Taker {
     }
 
     /// Chooses a server and sits down at it. The one who comes first starts its writer.
-    fn sit_down(&self, request: &Arc<Request>) -> Option<oneshot::Receiver<Answer>> {
+    fn sit_down(&self, request: &Arc<Request>) -> Sitting {
         let (reply, answer) = oneshot::channel();
-        let seated = self.desk.seat(request, reply, self.clock.instant())?;
-        if seated.is_first {
-            let name = format!("take {}", seated.key);
-            // Its end needs no look: a writer that panics drops its seats, and their requests end.
-            drop(self.spawner.spawn_child(name, writer::run(self.clone(), seated.key)));
+        match self.desk.seat(request, reply, self.clock.instant()) {
+            Seating::Seated { key, is_first } => {
+                if is_first {
+                    let name = format!("take {key}");
+                    // Its end needs no look: a writer that panics drops its seats, and their requests end.
+                    drop(self.spawner.spawn_child(name, writer::run(self.clone(), key)));
+                }
+                Sitting::At(answer)
+            }
+            Seating::Wait(settled) => Sitting::Behind(settled),
+            Seating::Nothing => Sitting::Nowhere,
         }
-        Some(answer)
     }
 }

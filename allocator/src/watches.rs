@@ -51,7 +51,8 @@ impl WatchMetrics {
     }
 }
 
-/// Starts the watches. Ready is told for each of them once its first list is complete.
+/// Starts the watches. Ready is told for each of them once its first list is complete, as is whoever has what this
+/// returns.
 pub(crate) fn start(
     group: &TaskGroup,
     client: &Client,
@@ -59,19 +60,19 @@ pub(crate) fn start(
     shelf: Arc<PolicyShelf>,
     conditions: &mut Conditions,
     metrics: &WatchMetrics,
-) {
-    let follower = |kind: &'static str, conditions: &mut Conditions| Follow {
-        kind,
-        ready: conditions.name(kind),
-        failures: metrics.failures.clone(),
-        stop: group.token(),
+) -> Listed {
+    let mut listed = Vec::new();
+    let mut follower = |kind: &'static str| {
+        let ready = conditions.name(kind);
+        listed.push(ready.clone());
+        Follow { kind, ready, failures: metrics.failures.clone(), stop: group.token() }
     };
     let skipped = || metrics.skipped.clone();
     let pages = || Pages { desk: Arc::clone(desk), servers: metrics.servers.clone() };
 
     let servers = Api::all(client.clone());
     let events = watch_lenient::<GameServer>(servers, Config::default(), skipped()).boxed();
-    let (follow, pages_of_servers) = (follower("game servers", conditions), pages());
+    let (follow, pages_of_servers) = (follower("game servers"), pages());
     group.spawn(
         "watch game servers",
         follow.run(events, move |event| pages_of_servers.note(event, note_server)),
@@ -79,25 +80,39 @@ pub(crate) fn start(
 
     let nodes = Api::all(client.clone());
     let events = watch_lenient::<GameNode>(nodes, Config::default(), skipped()).boxed();
-    let (follow, pages_of_nodes) = (follower("game nodes", conditions), pages());
-    let mut listed = BTreeSet::new();
+    let (follow, pages_of_nodes) = (follower("game nodes"), pages());
+    let mut named = BTreeSet::new();
     group.spawn(
         "watch game nodes",
         follow.run(events, move |event| {
-            pages_of_nodes.note(event, |book, event, _| note_node(book, &mut listed, event));
+            pages_of_nodes.note(event, |book, event, _| note_node(book, &mut named, event));
         }),
     );
 
     let leases = Api::namespaced(client.clone(), SYSTEM_NAMESPACE);
     let events = watch_lenient::<Lease>(leases, Config::default(), skipped()).boxed();
-    let (follow, pages_of_leases) = (follower("node leases", conditions), pages());
+    let (follow, pages_of_leases) = (follower("node leases"), pages());
     group
         .spawn("watch node leases", follow.run(events, move |event| pages_of_leases.note(event, note_lease)));
 
     let policies = Api::all(client.clone());
     let events = watch_lenient::<GameServerAllocationPolicy>(policies, Config::default(), skipped()).boxed();
-    let follow = follower("policies", conditions);
+    let follow = follower("policies");
     group.spawn("watch policies", follow.run(events, move |event| note_policy(&shelf, event)));
+    Listed(listed)
+}
+
+/// Tells when everything has been listed: before that, every answer would be that there is no server.
+#[derive(Clone, Debug)]
+pub(crate) struct Listed(Vec<Condition>);
+
+impl Listed {
+    /// Waits until everything has been.
+    pub(crate) async fn all(&self) {
+        for kind in &self.0 {
+            kind.met().await;
+        }
+    }
 }
 
 /// What a watch tells; a failure is news too.

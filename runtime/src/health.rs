@@ -4,7 +4,8 @@
 //! what can be asked is made of all of them, and takes no more.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::sync::watch;
 
 /// The conditions of a program that is being put together.
 #[derive(Debug, Default)]
@@ -45,17 +46,23 @@ impl Readiness {
 /// One condition, as the task holds it that knows whether it is met.
 #[derive(Debug, Clone, Default)]
 pub struct Condition {
-    is_met: Arc<AtomicBool>,
+    is_met: Arc<watch::Sender<bool>>,
 }
 
 impl Condition {
     /// Says whether it is met.
     pub fn set(&self, is_met: bool) {
-        self.is_met.store(is_met, Ordering::Release);
+        self.is_met.send_replace(is_met);
+    }
+
+    /// Waits until it is met.
+    pub async fn met(&self) {
+        // The other end is ours: it does not go.
+        let _ = self.is_met.subscribe().wait_for(|is_met| *is_met).await;
     }
 
     fn is_met(&self) -> bool {
-        self.is_met.load(Ordering::Acquire)
+        *self.is_met.borrow()
     }
 }
 

@@ -149,6 +149,26 @@ impl Cluster {
         name: &str,
         arguments: &[&str],
     ) -> Allocator {
+        let allocator = self.allocator_that_starts(kubeconfig, certificates, name, arguments).await;
+        let ready = format!("http://127.0.0.1:{}/readyz", allocator.admin);
+        eventually(LIMIT, "the allocator to be ready", async || {
+            let last_words = || allocator.daemon.last_words();
+            let answer = fetch(&ready).await.map_err(|error| format!("{error}; {}", last_words()))?;
+            if answer.0 == 200 { Ok(()) } else { Err(answer.1) }
+        })
+        .await
+        .expect("an allocator");
+        allocator
+    }
+
+    /// The same, which may not be ready yet.
+    pub(crate) async fn allocator_that_starts(
+        &self,
+        kubeconfig: &Path,
+        certificates: &Path,
+        name: &str,
+        arguments: &[&str],
+    ) -> Allocator {
         let instance = self.plane.instance();
         let name = &format!("{name}-{}", self.namespace);
         let path = |name: &str| certificates.join(name).to_string_lossy().into_owned();
@@ -167,13 +187,6 @@ impl Cluster {
             .arguments(arguments.iter().copied());
         let daemon = Daemon::start(instance, launch).expect("an allocator");
         let [admin, port, api_port] = ports(&daemon).await;
-        let ready = format!("http://127.0.0.1:{admin}/readyz");
-        eventually(LIMIT, "the allocator to be ready", async || {
-            let answer = fetch(&ready).await.map_err(|error| format!("{error}; {}", daemon.last_words()))?;
-            if answer.0 == 200 { Ok(()) } else { Err(answer.1) }
-        })
-        .await
-        .expect("an allocator");
         Allocator { daemon, port, api_port, admin }
     }
 

@@ -58,8 +58,8 @@ struct Faults {
     always: Option<Fault>,
     /// Writes that have come.
     writes: usize,
-    /// Whether nothing can be read.
-    is_dark: bool,
+    /// What cannot be read: all whose path has this in it.
+    dark: Option<&'static str>,
     /// Ends the watches that are open.
     watches: CancellationToken,
 }
@@ -122,7 +122,8 @@ impl Way {
                 let next = state.next.pop_front();
                 next.or(state.always)
             } else {
-                state.is_dark.then_some(Fault::Refused(500))
+                let is_dark = state.dark.is_some_and(|part| request.uri().path().contains(part));
+                is_dark.then_some(Fault::Refused(500))
             }
         };
         let gone = || Err(std::io::Error::other("a fault"));
@@ -249,19 +250,12 @@ async fn a_write_that_fails_for_good_is_told_and_its_server_can_be_had_again() {
         (Fault::Cut, Code::Unknown),
     ] {
         stage.way.state().always = Some(fault);
-        // The last write of the one before may still be under way, and its server in nobody's sight.
-        let told = eventually(LIMIT, format!("{fault:?} to be told as {code:?}"), async || {
-            match stage.allocate().await {
-                Err(status) if status.code() == code => Ok(()),
-                other => Err(format!("{other:?}")),
-            }
-        });
-        told.await.expect("a refusal");
+        // A write of the one before may still be under way: its server is nobody's yet.
+        let told = stage.allocate().await.expect_err("a refusal");
+        assert_eq!(told.code(), code, "{fault:?}: {told:?}");
     }
     stage.way.state().always = None;
-    let answer =
-        eventually(LIMIT, "a server", async || stage.allocate().await.map_err(|status| status.to_string()));
-    assert_eq!(answer.await.expect("a server").game_server_name, "gs1");
+    assert_eq!(stage.allocate().await.expect("a server").game_server_name, "gs1");
     stage.end().await;
 }
 
@@ -270,15 +264,46 @@ async fn what_happens_in_a_gap_of_the_watch_is_known_after_it() {
     let stage = Stage::build("gap", &["gone"], &[]).await;
     {
         let mut state = stage.way.state();
-        state.is_dark = true;
+        state.dark = Some("");
         std::mem::take(&mut state.watches).cancel();
     }
     stage.cluster.servers().delete("gone", &DeleteParams::default()).await.expect("a deletion");
     stage.cluster.create("new", State::Ready, json!({})).await;
-    stage.way.state().is_dark = false;
+    stage.way.state().dark = None;
     let answer = eventually(LIMIT, "the new server", async || {
         stage.allocate().await.map_err(|status| status.to_string())
     });
     assert_eq!(answer.await.expect("a server").game_server_name, "new");
     stage.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_comes_before_the_servers_are_known_waits_for_them() {
+    let cluster = Cluster::start("early").await;
+    cluster.create("gs1", State::Ready, json!({})).await;
+    let group = TaskGroup::new(CancellationToken::new());
+    let (way, kubeconfig) = Way::open(&cluster, &group).await;
+    way.state().dark = Some("/gameservers");
+    let allocator =
+        cluster.allocator_that_starts(&kubeconfig, cluster.certificates(), "allocator", &[]).await;
+    let asked = async {
+        let mut service = cluster.service(&allocator).await;
+        let request =
+            AllocationRequest { namespace: cluster.namespace.clone(), ..AllocationRequest::default() };
+        service.allocate(request).await.map(tonic::Response::into_inner)
+    };
+    let lit = async {
+        let failures = "berth_allocator_book_watch_failures_total";
+        eventually(LIMIT, "a list that failed", async || match allocator.counter(failures).await {
+            0 => Err("none failed"),
+            _ => Ok(()),
+        })
+        .await
+        .expect("a list that failed");
+        way.state().dark = None;
+    };
+    let (answer, ()) = tokio::join!(asked, lit);
+    assert_eq!(answer.expect("a server").game_server_name, "gs1");
+    group.token().cancel();
+    group.join(LIMIT).await.expect("an end of the way");
 }
