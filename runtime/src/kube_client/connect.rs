@@ -12,9 +12,9 @@ use tower::timeout::TimeoutLayer;
 const CONNECT: Duration = Duration::from_secs(5);
 /// How long the head of an answer may take. A watch answers its head at once, so this bounds every call and cuts none.
 const ANSWER: Duration = Duration::from_secs(30);
-/// How long an open answer may be silent: above the 295 s after which a watch is begun again, so this only ends
-/// connections that are dead and that nothing else noticed.
-const SILENCE: Duration = Duration::from_secs(310);
+/// How long an open answer may be silent. An API server sends a bookmark to every watch about once a minute, so a watch that
+/// misses two is dead: after a cut of the network nobody else would notice before it is begun again, five minutes later.
+const SILENCE: Duration = Duration::from_secs(130);
 
 /// Where the API server is; flatten this into a program's settings.
 #[derive(Debug, Clone, Default, PartialEq, Eq, clap::Args)]
