@@ -11,11 +11,10 @@ use berth_api::game_node::Room;
 use berth_api::names;
 use berth_runtime::CancellationToken;
 use berth_runtime::admin::Admin;
-use berth_runtime::backoff::Backoff;
 use berth_runtime::clock::Clock;
 use berth_runtime::error::chain;
 use berth_runtime::health::Conditions;
-use berth_runtime::kube_client::{self, VersionError, require_version};
+use berth_runtime::kube_client::{self, ask_until_answered, require_version};
 use berth_runtime::metrics::Metrics;
 use berth_runtime::notify;
 use berth_runtime::tasks::TaskGroup;
@@ -266,21 +265,7 @@ async fn compose<H: Host>(
 
 /// Refuses an old control plane; waits for one that cannot be asked.
 async fn wait_for_version(client: &Client, stop: &CancellationToken) -> anyhow::Result<()> {
-    let mut backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(5));
-    loop {
-        match require_version(client, KUBERNETES.0, KUBERNETES.1).await {
-            Ok(()) => return Ok(()),
-            Err(error @ (VersionError::TooOld { .. } | VersionError::Unreadable { .. })) => {
-                return Err(error.into());
-            }
-            Err(error) => warn!(error = %chain(&error), "waiting for the API server"),
-        }
-        tokio::select! {
-            biased;
-            () = stop.cancelled() => anyhow::bail!("asked to stop before the API server answered"),
-            () = tokio::time::sleep(backoff.next()) => {}
-        }
-    }
+    ask_until_answered(stop, async || Ok(require_version(client, KUBERNETES.0, KUBERNETES.1).await?)).await
 }
 
 fn read_boot_id(path: &Path) -> anyhow::Result<String> {

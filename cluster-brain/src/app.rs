@@ -8,7 +8,7 @@ use berth_runtime::CancellationToken;
 use berth_runtime::admin::Admin;
 use berth_runtime::announce::{self, AnnounceMetrics};
 use berth_runtime::health::{Condition, Conditions};
-use berth_runtime::kube_client::{client, require_version};
+use berth_runtime::kube_client::{ask_until_answered, client, require_version};
 use berth_runtime::metrics::Metrics;
 use berth_runtime::shutdown::Shutdown;
 use berth_runtime::tasks::TaskGroup;
@@ -44,9 +44,6 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     telemetry::init(&settings.log)?;
     let version = env!("CARGO_PKG_VERSION");
     let client = client(&settings.kube, &format!("berth-brain/{version}")).await?;
-    require_version(&client, KUBERNETES.0, KUBERNETES.1).await?;
-    resources::require(&client).await?;
-    foreign::require_none(&client).await?;
 
     let mut metrics = Metrics::new("berth-brain", version);
     let mut conditions = Conditions::default();
@@ -100,6 +97,13 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         info!(address = %admin.address(), "admin endpoint");
         group.spawn("admin", admin.serve(conditions.close(), metrics, stop.clone()));
     }
+    // Whoever looks at us meanwhile sees that we live, and are not ready.
+    ask_until_answered(&stop, async || {
+        require_version(&client, KUBERNETES.0, KUBERNETES.1).await?;
+        resources::require(&client).await?;
+        Ok(foreign::require_none(&client).await?)
+    })
+    .await?;
     watch_cluster(&group, &client, &stores, lease_changed);
     group.spawn("leader lease", keeper.run(release));
     group.spawn("events", crier.run(stop.clone()));

@@ -6,11 +6,13 @@
 pub mod bounded;
 pub mod class;
 pub mod connect;
-pub mod version;
+pub mod questions;
+mod version;
 pub mod watching;
 
 pub use bounded::{CallError, within};
 pub use class::{Class, classify, classify_watch};
 pub use connect::{ConnectError, KubeSettings, client};
+pub use questions::ask_until_answered;
 pub use version::{VersionError, require_version};
 pub use watching::{Lenient, Skipped, Undecodable, open, watch, watch_lenient};
