@@ -13,7 +13,9 @@ REGISTRY ?= localhost
 TAG ?= $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 BUILDAH ?= buildah
 PROFILE ?= release
-PROGRAMS = berth-agent berth-allocator berth-brain berth-sdk
+PROGRAMS = berth-agent berth-allocator berth-brain berth-pubsub berth-sdk
+# The authorities that an image trusts which speaks to servers on the internet.
+AUTHORITIES ?= /etc/ssl/certs/ca-certificates.crt
 # What `make bench` measures: programs as they ship.
 BENCH_PROFILE ?= release
 # How long `make chaos` and `make soak` go on.
@@ -45,7 +47,8 @@ status: ## what the clusters on this machine are doing
 
 images: ## the programs as images, REGISTRY/berth-agent:TAG and so on, in the machine's storage of images
 	@$(CARGO) build --quiet --profile $(PROFILE) $(PROGRAMS:%=--package %)
-	@set -e; folder=$$(mktemp -d); trap 'rm -r "$$folder"' EXIT; for program in $(PROGRAMS); do \
+	@set -e; folder=$$(mktemp -d); trap 'rm -r "$$folder"' EXIT; \
+	cp "$(AUTHORITIES)" "$$folder/ca-certificates.crt"; for program in $(PROGRAMS); do \
 		cp "$(CARGO_TARGET_DIR)/$$(uname -m)-unknown-linux-gnu/$(PROFILE:dev=debug)/$$program" "$$folder/"; \
 		$(BUILDAH) build --quiet --isolation chroot --tag "$(REGISTRY)/$$program:$(TAG)" \
 			--file "images/$$program.Containerfile" "$$folder"; \

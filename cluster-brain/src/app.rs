@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use berth_api::names::{BRAIN_LEASE, BRAIN_MANAGER, SYSTEM_NAMESPACE};
 use berth_runtime::CancellationToken;
 use berth_runtime::admin::Admin;
 use berth_runtime::announce::{self, AnnounceMetrics};
 use berth_runtime::health::{Condition, Conditions};
 use berth_runtime::kube_client::{ask_until_answered, client, require_version};
+use berth_runtime::leader::{Keeper, LeaderMetrics, Seat};
 use berth_runtime::metrics::Metrics;
 use berth_runtime::shutdown::Shutdown;
 use berth_runtime::tasks::TaskGroup;
@@ -19,11 +21,11 @@ use tracing::info;
 use crate::announce::Announcer;
 use crate::autoscaling::{Asker, AutoscalingMetrics};
 use crate::config::Settings;
+use crate::effects::Effect;
 use crate::eviction::EvictionMetrics;
 use crate::fencing::FencingMetrics;
 use crate::fleet::FleetMetrics;
 use crate::game_server_set::SetMetrics;
-use crate::leader::{Keeper, LeaderMetrics};
 use crate::placement::{Placeholders, PlacementMetrics};
 use crate::sdk_update::SdkUpdateMetrics;
 use crate::session::Sessions;
@@ -53,8 +55,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     let lease_changed = Arc::new(Notify::new());
     let (keeper, authority) = Keeper::new(
         client.clone(),
-        identity.clone(),
-        settings.lease_duration,
+        seat(identity.clone(), settings.lease_duration),
         Arc::clone(&lease_changed),
         LeaderMetrics::register(&mut metrics),
     );
@@ -114,6 +115,19 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     let ended = group.join(GRACE).await;
     notify::stopping()?;
     ended.context("a part of the brain failed")
+}
+
+fn seat(identity: String, duration: Duration) -> Seat<Effect> {
+    Seat {
+        namespace: SYSTEM_NAMESPACE,
+        lease: BRAIN_LEASE,
+        manager: BRAIN_MANAGER,
+        identity,
+        duration,
+        take: Effect::TakeLead,
+        renew: Effect::RenewLead,
+        give_back: Effect::GiveLeadBack,
+    }
 }
 
 /// A standby that knows the nodes is as ready as the leader is.

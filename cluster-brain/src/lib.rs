@@ -14,7 +14,6 @@ mod fencing;
 mod fleet;
 mod foreign;
 mod game_server_set;
-mod leader;
 mod namespaces;
 mod placement;
 mod queue;

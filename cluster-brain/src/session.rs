@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use berth_runtime::CancellationToken;
+use berth_runtime::leader::Authority;
 use berth_runtime::tasks::{TaskError, TaskGroup};
 use kube::Client;
 use tracing::info;
@@ -15,7 +16,6 @@ use crate::eviction::{BudgetReconciler, EvictionMetrics, Guard};
 use crate::fencing::{FenceKeeper, FencingMetrics};
 use crate::fleet::{FleetMetrics, FleetReconciler};
 use crate::game_server_set::{SetMetrics, SetReconciler};
-use crate::leader::Authority;
 use crate::namespaces::Gate;
 use crate::placement::{Memory, Placeholders, PlacementMetrics, PlacementReconciler};
 use crate::sdk_update::{SdkUpdateMetrics, SdkUpdater};

@@ -10,6 +10,7 @@ use std::time::Duration;
 use berth_api::names::BRAIN_MANAGER;
 use berth_runtime::kill_point::around;
 use berth_runtime::kube_client::{CallError, Class, within};
+use berth_runtime::leader::Authority;
 use berth_runtime::metrics::Metrics;
 use k8s_openapi::NamespaceResourceScope;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
@@ -22,7 +23,6 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use crate::effects::Effect;
-use crate::leader::Authority;
 use crate::stores::Key;
 
 /// How long one call may take.

@@ -33,6 +33,7 @@ pub mod packages;
 mod places;
 mod process;
 pub mod python;
+mod redis;
 pub mod simulated;
 
 pub use access::AccessError;
@@ -53,3 +54,4 @@ pub use lock::LockError;
 pub use node_spaces::SpacesError;
 pub use places::{cache_folder, instances_folder, is_root, program_folder, source_folder};
 pub use process::Identity;
+pub use redis::{Redis, RedisError, RedisOptions, RedisTls};

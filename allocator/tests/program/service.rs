@@ -163,6 +163,7 @@ async fn its_metrics_are_documented(allocator: &Allocator) {
     let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/metrics.md");
     let page = std::fs::read_to_string(page).expect("the page of metrics");
     let (_, section) = page.split_once("## berth-allocator").expect("the allocator's section");
+    let section = section.split("\n## ").next().expect("a section");
     let documented: BTreeSet<String> = section
         .lines()
         .filter_map(|line| line.strip_prefix("| `")?.split_once('`'))

@@ -1,12 +1,13 @@
 //! What can be counted about leading.
 
-use berth_runtime::metrics::Metrics;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 
+use crate::metrics::Metrics;
+
 /// Metrics of the leader lease.
 #[derive(Clone, Debug)]
-pub(crate) struct LeaderMetrics {
+pub struct LeaderMetrics {
     pub(super) leading: Gauge,
     pub(super) terms: Counter,
     pub(super) renewal_failures: Counter,
@@ -15,15 +16,16 @@ pub(crate) struct LeaderMetrics {
 
 impl LeaderMetrics {
     /// Registers them.
-    pub(crate) fn register(metrics: &mut Metrics) -> Self {
+    #[must_use]
+    pub fn register(metrics: &mut Metrics) -> Self {
         let mut leader = metrics.subsystem("leader");
         Self {
             leading: leader.register(
                 "leading",
-                "1 while this brain acts, 0 while another does",
+                "1 while this process acts, 0 while another does",
                 Gauge::default(),
             ),
-            terms: leader.register("terms", "Times this brain began to act", Counter::default()),
+            terms: leader.register("terms", "Times this process began to act", Counter::default()),
             renewal_failures: leader.register(
                 "renewal_failures",
                 "Reads and writes of the leader lease that failed",

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use berth_runtime::clock::Instant;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+
+use crate::clock::Instant;
 
 /// The lease as it was last read.
 #[derive(Clone, Debug, PartialEq)]

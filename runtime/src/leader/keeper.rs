@@ -1,41 +1,55 @@
 //! The task that takes, renews and gives back the leader lease, and publishes until when we may act.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use berth_api::names::{BRAIN_LEASE, BRAIN_MANAGER, SYSTEM_NAMESPACE};
-use berth_runtime::CancellationToken;
-use berth_runtime::backoff::Backoff;
-use berth_runtime::clock::{Clock, Instant};
-use berth_runtime::error::chain;
-use berth_runtime::kill_point::around;
-use berth_runtime::kube_client::{CallError, Class, within};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{Api, PostParams};
 use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::claim::{Seen, Step, Terms, decide, release};
-use super::{Authority, Lead, LeaderMetrics};
-use crate::effects::Effect;
+use super::{Authority, Lead, LeaderMetrics, Seat};
+use crate::backoff::Backoff;
+use crate::clock::{Clock, Instant};
+use crate::error::chain;
+use crate::kill_point::{Effect, around};
+use crate::kube_client::{CallError, Class, within};
 
 /// Why the lease could not be read or written.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum KeeperError {
-    #[error("could not read lease {SYSTEM_NAMESPACE}/{BRAIN_LEASE}")]
-    Read(#[source] CallError),
-    #[error(
-        "could not create lease {SYSTEM_NAMESPACE}/{BRAIN_LEASE}; is namespace {SYSTEM_NAMESPACE} there?"
-    )]
-    Create(#[source] CallError),
-    #[error("could not write lease {SYSTEM_NAMESPACE}/{BRAIN_LEASE}")]
-    Write(#[source] CallError),
+pub enum KeeperError {
+    /// Reading.
+    #[error("could not read lease {lease}")]
+    Read {
+        /// Its namespace and name.
+        lease: String,
+        /// What the API server says.
+        source: CallError,
+    },
+    /// Creating.
+    #[error("could not create lease {lease}; is its namespace there?")]
+    Create {
+        /// Its namespace and name.
+        lease: String,
+        /// What the API server says.
+        source: CallError,
+    },
+    /// Writing.
+    #[error("could not write lease {lease}")]
+    Write {
+        /// Its namespace and name.
+        lease: String,
+        /// What the API server says.
+        source: CallError,
+    },
 }
 
 /// Keeps the leader lease.
 #[derive(Debug)]
-pub(crate) struct Keeper {
+pub struct Keeper<E> {
     leases: Api<Lease>,
+    seat: Seat<E>,
     terms: Terms,
     clock: Clock,
     seen: Option<Seen>,
@@ -45,19 +59,21 @@ pub(crate) struct Keeper {
     backoff: Backoff,
 }
 
-impl Keeper {
+impl<E: Effect> Keeper<E> {
     /// A keeper that holds nothing yet. `changed` tells it that the lease may have changed.
-    pub(crate) fn new(
+    #[must_use]
+    pub fn new(
         client: kube::Client,
-        identity: String,
-        duration: Duration,
+        seat: Seat<E>,
         changed: Arc<Notify>,
         metrics: LeaderMetrics,
     ) -> (Self, Authority) {
         let (lead, authority) = watch::channel(None);
+        let duration = seat.duration;
         let keeper = Self {
-            leases: Api::namespaced(client, SYSTEM_NAMESPACE),
-            terms: Terms { identity, duration },
+            leases: Api::namespaced(client, seat.namespace),
+            terms: Terms { identity: seat.identity.clone(), duration },
+            seat,
             clock: Clock::system(),
             seen: None,
             lead,
@@ -69,7 +85,10 @@ impl Keeper {
     }
 
     /// Keeps the lease until `release`, then gives it back.
-    pub(crate) async fn run(mut self, release: CancellationToken) -> Result<(), KeeperError> {
+    ///
+    /// # Errors
+    /// None: what fails is tried again.
+    pub async fn run(mut self, release: CancellationToken) -> Result<(), KeeperError> {
         loop {
             let next = match self.turn().await {
                 Ok(next) => {
@@ -106,22 +125,24 @@ impl Keeper {
         let sent = self.clock.instant();
         let limit = self.terms.duration / 2;
         let parameters =
-            PostParams { field_manager: Some(BRAIN_MANAGER.to_owned()), ..PostParams::default() };
-        let effect = if leads { Effect::RenewLead } else { Effect::TakeLead };
+            PostParams { field_manager: Some(self.seat.manager.to_owned()), ..PostParams::default() };
+        let effect = if leads { self.seat.renew } else { self.seat.take };
         let written = match decide(self.seen.as_ref(), &self.terms, self.clock.now(), sent) {
             Step::Wait(until) => {
                 self.stop_acting("another holds the lease");
                 return Ok(until);
             }
             Step::Create(mut lease) => {
-                lease.metadata.name = Some(BRAIN_LEASE.to_owned());
+                lease.metadata.name = Some(self.seat.lease.to_owned());
                 around(effect, within(limit, self.leases.create(&parameters, &lease)))
                     .await
-                    .map_err(KeeperError::Create)
+                    .map_err(|source| KeeperError::Create { lease: self.lease(), source })
             }
             Step::Write(lease) => {
-                let written = within(limit, self.leases.replace(BRAIN_LEASE, &parameters, &lease));
-                around(effect, written).await.map_err(KeeperError::Write)
+                let written = within(limit, self.leases.replace(self.seat.lease, &parameters, &lease));
+                around(effect, written)
+                    .await
+                    .map_err(|source| KeeperError::Write { lease: self.lease(), source })
             }
         };
         match written {
@@ -131,8 +152,8 @@ impl Keeper {
                 self.hold(Lead { until: self.terms.acts_until(sent), term });
                 Ok(sent + self.terms.renewal())
             }
-            Err(KeeperError::Create(error) | KeeperError::Write(error))
-                if matches!(error.class(), Class::Conflict | Class::AlreadyExists) =>
+            Err(KeeperError::Create { source, .. } | KeeperError::Write { source, .. })
+                if matches!(source.class(), Class::Conflict | Class::AlreadyExists) =>
             {
                 // Another was faster, or an earlier write of ours arrived after all.
                 self.read().await?;
@@ -143,11 +164,15 @@ impl Keeper {
     }
 
     async fn read(&mut self) -> Result<(), KeeperError> {
-        let read = within(self.terms.duration / 2, self.leases.get_opt(BRAIN_LEASE)).await;
-        let read = read.map_err(KeeperError::Read)?;
+        let read = within(self.terms.duration / 2, self.leases.get_opt(self.seat.lease)).await;
+        let read = read.map_err(|source| KeeperError::Read { lease: self.lease(), source })?;
         let now = self.clock.instant();
         self.seen = read.map(|lease| Seen::note(self.seen.take(), lease, now));
         Ok(())
+    }
+
+    fn lease(&self) -> String {
+        format!("{}/{}", self.seat.namespace, self.seat.lease)
     }
 
     fn hold(&self, lead: Lead) {
@@ -180,8 +205,8 @@ impl Keeper {
         self.metrics.leading.set(0);
         let Some(lease) = self.seen.as_ref().and_then(|seen| release(seen, &self.terms)) else { return };
         let parameters = PostParams::default();
-        let given = self.leases.replace(BRAIN_LEASE, &parameters, &lease);
-        match around(Effect::GiveLeadBack, within(self.terms.duration / 2, given)).await {
+        let given = self.leases.replace(self.seat.lease, &parameters, &lease);
+        match around(self.seat.give_back, within(self.terms.duration / 2, given)).await {
             Ok(_) => info!(identity = self.terms.identity, "leader lease given back"),
             Err(error) => warn!(error = %chain(&error), "the leader lease was not given back; it will lapse"),
         }
