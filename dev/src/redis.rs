@@ -11,6 +11,8 @@ use crate::instance::{Daemon, DaemonError, Instance, InstanceError, Launch};
 use crate::packages::{self, PackagesError};
 use crate::places;
 
+/// Its program.
+const PROGRAM: &str = "redis-server";
 /// Milliseconds on an idle machine.
 const START_LIMIT: Duration = Duration::from_secs(60);
 
@@ -73,12 +75,14 @@ impl Redis {
         name: &str,
         options: RedisOptions,
     ) -> Result<Self, RedisError> {
-        if places::find_program("redis-server").is_none() {
+        if places::find_program(PROGRAM).is_none() {
             packages::ensure(&mut |_| {})?;
         }
+        // A daemon's program is a path; a name that is nowhere is told by the start.
+        let program = places::find_program(PROGRAM).unwrap_or_else(|| PathBuf::from(PROGRAM));
         let port = instance.port(name)?;
         let folder = instance.subfolder(name)?;
-        let mut launch = Launch::new(name, "redis-server")
+        let mut launch = Launch::new(name, program)
             .arguments(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
             .arguments(["--dir".to_owned(), folder.to_string_lossy().into_owned()]);
         launch = match options.tls {
