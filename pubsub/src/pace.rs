@@ -20,6 +20,8 @@ pub enum Ending {
     Throttled,
     /// There is no such group.
     Missing,
+    /// We may not ask for it.
+    Denied,
     /// Anything else.
     Failed,
 }
@@ -68,7 +70,7 @@ impl Pace {
                 self.failures = self.failures.saturating_add(1);
                 self.period
             }
-            Ending::Failed => {
+            Ending::Denied | Ending::Failed => {
                 let whole = backoff::whole(FIRST_WAIT, LONGEST_WAIT, self.failures);
                 self.failures = self.failures.saturating_add(1);
                 backoff::jittered(whole, chance)

@@ -79,7 +79,7 @@ impl GroupPicture {
     pub fn take(&mut self, poll: Poll, now: Moment) {
         let mut before = match poll.ending {
             Ending::Complete => std::mem::take(&mut self.instances),
-            Ending::Throttled | Ending::Missing | Ending::Failed => self.instances.clone(),
+            Ending::Throttled | Ending::Missing | Ending::Denied | Ending::Failed => self.instances.clone(),
         };
         for Listed { instance, group_arn, status } in poll.instances {
             let known = before.remove(&instance);
@@ -153,14 +153,14 @@ mod tests {
         let start = Instant::now();
         let mut group = GroupPicture::default();
         group.take(poll(Ending::Complete, &[("i-1", Active), ("i-2", Active)]), after(start, 0));
-        for ending in [Ending::Failed, Ending::Throttled, Ending::Missing] {
+        for ending in [Ending::Failed, Ending::Throttled, Ending::Missing, Ending::Denied] {
             group.take(poll(ending, &[("i-1", Draining)]), after(start, 30));
             assert_eq!(group.instances.keys().collect::<Vec<_>>(), ["i-1", "i-2"], "{ending:?}");
             assert_eq!(group.instances["i-1"].status, Draining, "pages before the failure count");
             assert_eq!(group.instances["i-2"].at, after(start, 0));
             assert_eq!(group.error.as_deref(), Some("why"));
         }
-        assert_eq!((group.failures, group.polls), (3, 4));
+        assert_eq!((group.failures, group.polls), (4, 5));
         group.take(poll(Ending::Complete, &[("i-1", Draining)]), after(start, 60));
         assert_eq!(group.instances.keys().collect::<Vec<_>>(), ["i-1"]);
         assert_eq!((group.failures, group.error.clone()), (0, None));

@@ -22,7 +22,7 @@ use crate::groups_source::Source;
 use crate::lead::Lead;
 use crate::metrics::PubsubMetrics;
 use crate::pace::{Ending, Pace};
-use crate::picture::{GroupPicture, Moment, Picture};
+use crate::picture::{GroupPicture, Moment, Picture, Poll};
 
 /// What readiness hears of.
 #[derive(Debug)]
@@ -37,6 +37,8 @@ pub(crate) struct PollerHealth {
 struct Turn {
     pace: Pace,
     next: Instant,
+    /// The last ending that was told, since the last poll that was complete.
+    told: Option<Ending>,
 }
 
 /// Asks for instances.
@@ -171,10 +173,11 @@ impl Poller {
         memory.turns.retain(|name, _| groups.iter().any(|group| group.name() == name));
         self.change(|picture| picture.keep(&groups));
         for group in &groups {
-            let turn = memory
-                .turns
-                .entry(group.name().to_owned())
-                .or_insert_with(|| Turn { pace: Pace::new(self.period), next: Instant::now() });
+            let turn = memory.turns.entry(group.name().to_owned()).or_insert_with(|| Turn {
+                pace: Pace::new(self.period),
+                next: Instant::now(),
+                told: None,
+            });
             if Instant::now() >= turn.next {
                 self.poll(group, turn).await;
             }
@@ -190,11 +193,7 @@ impl Poller {
         let wait = turn.pace.note(ending, rand::random());
         // A group of so many pages that they take longer than its period is not asked for without a pause.
         turn.next = (begun + wait).max(Instant::now() + wait / 2);
-        if ending == Ending::Missing && turn.pace.failures() == 1 {
-            self.tell(News::GroupMissing(format!(
-                "AWS knows no game server group {group} in this account and region"
-            )));
-        }
+        self.tell_ending(group, turn, &poll);
         if turn.pace.failures() == 1
             && let Some(error) = &poll.error
         {
@@ -210,6 +209,27 @@ impl Poller {
         });
         if ending == Ending::Complete {
             self.metrics.last_poll.set(now.wall.as_second());
+        }
+    }
+
+    /// What somebody has to mend is told once, however many faults of another kind come in between.
+    fn tell_ending(&self, group: &Group, turn: &mut Turn, poll: &Poll) {
+        let news = match poll.ending {
+            Ending::Complete => {
+                turn.told = None;
+                return;
+            }
+            Ending::Throttled | Ending::Failed => return,
+            Ending::Missing => News::GroupMissing(format!(
+                "AWS knows no game server group {group} in this account and region"
+            )),
+            Ending::Denied => News::NotAllowed(format!(
+                "{}; without it no node of game server group {group} is told anything",
+                poll.error.as_deref().unwrap_or("a call was refused")
+            )),
+        };
+        if turn.told.replace(poll.ending) != Some(poll.ending) {
+            self.tell(news);
         }
     }
 

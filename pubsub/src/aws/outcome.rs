@@ -49,7 +49,8 @@ impl Outcome {
             Self::Done => Ending::Complete,
             Self::Throttled => Ending::Throttled,
             Self::Missing => Ending::Missing,
-            Self::Denied | Self::Invalid | Self::Fault | Self::Silent | Self::Unreachable => Ending::Failed,
+            Self::Denied => Ending::Denied,
+            Self::Invalid | Self::Fault | Self::Silent | Self::Unreachable => Ending::Failed,
         }
     }
 
@@ -127,8 +128,8 @@ mod tests {
             ("ThrottlingException", Outcome::Throttled, Ending::Throttled),
             ("Throttling", Outcome::Throttled, Ending::Throttled),
             ("NotFoundException", Outcome::Missing, Ending::Missing),
-            ("AccessDeniedException", Outcome::Denied, Ending::Failed),
-            ("ExpiredTokenException", Outcome::Denied, Ending::Failed),
+            ("AccessDeniedException", Outcome::Denied, Ending::Denied),
+            ("ExpiredTokenException", Outcome::Denied, Ending::Denied),
             ("InvalidRequestException", Outcome::Invalid, Ending::Failed),
             ("InternalServiceException", Outcome::Fault, Ending::Failed),
             ("SomethingNew", Outcome::Fault, Ending::Failed),

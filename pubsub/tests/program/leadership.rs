@@ -69,7 +69,15 @@ pub(crate) async fn wait_for_event(reason: &str, words: &str) -> Event {
         found.ok_or_else(|| format!("{told:?}"))
     })
     .await
-    .unwrap()
+    .expect("an Event")
+}
+
+/// How many Events of this reason have these words.
+pub(crate) async fn count_events(reason: &str, words: &str) -> usize {
+    let events = Api::<Event>::namespaced(plane().await.client(), "default");
+    let listed = events.list(&ListParams::default()).await.expect("Events");
+    let told = listed.items.iter().filter(|event| event.reason.as_deref() == Some(reason));
+    told.filter(|event| event.message.as_ref().is_some_and(|message| message.contains(words))).count()
 }
 
 async fn holder() -> Option<String> {

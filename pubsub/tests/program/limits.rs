@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
-use crate::leadership::{in_cluster, plane, wait_for_event};
+use crate::leadership::{count_events, in_cluster, plane, wait_for_event};
 use crate::stage::{Running, Stage};
 
 /// A publisher that tells of these groups by Events.
@@ -222,7 +222,8 @@ async fn limits_of_the_cluster_are_named() {
     running.stop().await;
 }
 
-/// What is not allowed hides its limits alone, and is told once for each call.
+/// What is not allowed hides its limits alone, and is told once for each call; without the list of instances nobody is
+/// told anything, and that is told too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_missing_permission_is_named_and_hides_its_own_limits_alone() {
     let stage = Stage::empty(Default::default()).await;
@@ -234,5 +235,21 @@ async fn a_missing_permission_is_named_and_hides_its_own_limits_alone() {
     let running = watching(&stage, &["hidden"], |_| {}).await;
     wait_for_event("NotAllowed", "DescribeAutoScalingGroups: AccessDenied").await;
     wait_for_event("NoProtection", "hidden").await;
+    stage
+        .simulator
+        .fault(
+            "instances",
+            json!({
+                "operations": ["DescribeGameServerInstances"], "effects": [{"effect": "unauthorized"}],
+            }),
+        )
+        .unwrap();
+    let blind = "without it no node of game server group hidden is told anything";
+    let event = wait_for_event("NotAllowed", blind).await;
+    let message = event.message.unwrap_or_default();
+    assert!(message.starts_with("DescribeGameServerInstances: AccessDeniedException"), "{message}");
+    let denied = "berth_pubsub_aws_calls_total{operation=\"DescribeGameServerInstances\",outcome=\"denied\"}";
+    running.wait_for_metric(denied, 3.0).await;
+    assert_eq!(count_events("NotAllowed", blind).await, 1, "once, however often it is refused");
     running.stop().await;
 }
