@@ -124,9 +124,12 @@ async fn tls_and_a_user_of_an_access_list_are_taken() {
     let folder = tempfile::tempdir().unwrap();
     let (tls, authority) = certificates(folder.path());
     let secret = "a!&#$^<>-token-of-elasticache";
-    let user = ["--user", "default", "off", "--user", "berth", "on", ">", "~fleetiq:*", "&*", "+@all"];
-    let mut arguments: Vec<String> = user.map(str::to_owned).into();
-    arguments[6] = format!(">{secret}");
+    // The rights that docs/fleetiq.md names, and no others.
+    let rights = "~fleetiq:* &* +auth +ping +select +set +del +publish";
+    let page = std::fs::read_to_string(crate::stage::manifests().join("../docs/fleetiq.md")).unwrap();
+    assert!(page.contains(&format!("`{rights}`")), "{page}");
+    let user = format!("--user default off --user berth on >{secret} {rights}");
+    let arguments = user.split(' ').map(str::to_owned).collect();
     let stage = Stage::empty(RedisOptions { tls: Some(tls), arguments }).await;
     stage.group(GROUP, 1);
     let password = folder.path().join("password");
@@ -163,17 +166,17 @@ async fn tls_and_a_user_of_an_access_list_are_taken() {
 /// Certificates of a server that is called `cache.example.com`, and the file of its authority.
 fn certificates(folder: &std::path::Path) -> (RedisTls, std::path::PathBuf) {
     use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
-    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    let mut params = CertificateParams::new(Vec::new()).expect("no names");
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let key = KeyPair::generate().unwrap();
-    let authority = params.self_signed(&key).unwrap().pem();
+    let key = KeyPair::generate().expect("a key");
+    let authority = params.self_signed(&key).expect("an authority").pem();
     let issuer = Issuer::new(params, key);
-    let server_key = KeyPair::generate().unwrap();
-    let server = CertificateParams::new(vec!["cache.example.com".to_owned()]).unwrap();
-    let server = server.signed_by(&server_key, &issuer).unwrap();
+    let server_key = KeyPair::generate().expect("a key");
+    let server = CertificateParams::new(vec!["cache.example.com".to_owned()]).expect("a name");
+    let server = server.signed_by(&server_key, &issuer).expect("a certificate");
     let write = |name: &str, text: String| {
         let path = folder.join(name);
-        std::fs::write(&path, text).unwrap();
+        std::fs::write(&path, text).expect("a file");
         path
     };
     let tls = RedisTls {
@@ -191,13 +194,13 @@ struct Admin(berth_runtime::redis_connection::RedisConnection);
 impl Admin {
     async fn of(url: &str) -> Self {
         let server = crate::redis::server(url);
-        Self(berth_runtime::redis_connection::RedisConnection::open(&server).await.unwrap())
+        Self(berth_runtime::redis_connection::RedisConnection::open(&server).await.expect("a connection"))
     }
 
     async fn order(&mut self, words: &[&str]) {
         use berth_runtime::redis_connection::{Command, Reply};
         let command = words[1..].iter().fold(Command::new(words[0]), |command, word| command.with(word));
-        let replies = self.0.call(&[command], Duration::from_secs(60)).await.unwrap();
+        let replies = self.0.call(&[command], Duration::from_secs(60)).await.expect("a reply");
         assert!(!matches!(replies[0], Reply::Error(_)), "{replies:?}");
     }
 }

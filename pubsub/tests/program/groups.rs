@@ -11,12 +11,12 @@ use crate::stage::{GROUP, Stage, manifests};
 /// Swaps what a mount shows, as kubelet does: a link to a folder is replaced by another in one step.
 fn swap(mount: &Path, version: u32, text: &str) {
     let folder = mount.join(format!("..{version}"));
-    std::fs::create_dir_all(&folder).unwrap();
-    std::fs::write(folder.join("fleetiq.conf"), text).unwrap();
-    symlink(&folder, mount.join("..next")).unwrap();
-    std::fs::rename(mount.join("..next"), mount.join("..data")).unwrap();
+    std::fs::create_dir_all(&folder).expect("a folder");
+    std::fs::write(folder.join("fleetiq.conf"), text).expect("a list");
+    symlink(&folder, mount.join("..next")).expect("a link");
+    std::fs::rename(mount.join("..next"), mount.join("..data")).expect("a swap");
     if version > 0 {
-        std::fs::remove_dir_all(mount.join(format!("..{}", version - 1))).unwrap();
+        std::fs::remove_dir_all(mount.join(format!("..{}", version - 1))).expect("the folder before");
     }
 }
 

@@ -25,7 +25,7 @@ async fn connect(url: &str) -> RedisConnection {
         RedisConnection::open(&server).await.map_err(|error| berth_runtime::error::chain(&error))
     })
     .await
-    .unwrap()
+    .expect("Redis")
 }
 
 fn text(reply: Reply) -> Option<String> {

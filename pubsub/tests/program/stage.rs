@@ -34,7 +34,6 @@ pub(crate) struct Stage {
     pub(crate) simulator: Simulator,
     pub(crate) redis: Redis,
     pub(crate) folder: PathBuf,
-    number: u32,
 }
 
 /// A publisher in this process.
@@ -77,7 +76,7 @@ impl Running {
             if value >= least { Ok(()) } else { Err(format!("it is {value}")) }
         })
         .await
-        .unwrap();
+        .expect("a metric");
     }
 }
 
@@ -98,7 +97,7 @@ impl Stage {
             Simulator::start(&berth_simulators::Settings::for_tests()).await.expect("a simulator");
         // Its clock stands, so that what is used up does not come back.
         simulator.throttle(json!({"profile": "off"})).expect("no quotas");
-        Self { simulator, redis, folder, number }
+        Self { simulator, redis, folder }
     }
 
     /// Makes a group with so many instances, and gives their ids.
@@ -141,12 +140,6 @@ impl Stage {
     /// Where Redis is.
     pub(crate) fn url(&self) -> String {
         format!("127.0.0.1:{}", self.redis.port())
-    }
-
-    /// A port that nothing else of these tests has.
-    pub(crate) fn port(&self, purpose: &str) -> u16 {
-        let instance = INSTANCE.get().expect("the instance");
-        instance.port(&format!("{purpose}-{}", self.number)).expect("a port")
     }
 
     pub(crate) fn instance(&self) -> &'static Arc<Instance> {
