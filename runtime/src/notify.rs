@@ -1,6 +1,8 @@
-//! Word to systemd: ready, stopping, a status line, and proof of life for its watchdog.
+//! Word to systemd: ready, stopping, a status line, proof of life for its watchdog, and descriptors to be [kept](store).
 //!
 //! Outside systemd (no `NOTIFY_SOCKET`) all of it does nothing and succeeds.
+
+pub mod store;
 
 use std::io;
 use std::time::Duration;

@@ -10,6 +10,7 @@
 //! before it broke is told again to the next one, until the agent confirms it.
 
 mod connection;
+mod kept;
 mod listeners;
 pub(crate) mod worker;
 

@@ -1,7 +1,7 @@
 //! The listening sockets of one server: taken from the agent, served, handed back, closed.
 //!
 //! Each is served by a task of its own. Listeners of an older sandbox are dead: they are closed as soon as the first of
-//! a newer one comes, their connections with them.
+//! a newer one comes, their connections with them. Under systemd they are [kept](super::kept) for the next process.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,6 +16,7 @@ use berth_runtime::tasks::Spawner;
 use tokio::net::TcpListener;
 use tracing::{info, warn};
 
+use super::kept;
 use crate::effects::Effect;
 use crate::metrics::{ServeMetrics, Transport as Spoken};
 use crate::seat::Seat;
@@ -104,7 +105,20 @@ impl Listeners {
             generation = key.generation,
             "listener served"
         );
+        kept::keep(self.seat.uid(), key, socket.as_fd());
         self.held.insert(key, Held { socket, inode, stop });
+    }
+
+    /// Closes all of them, since the server is gone.
+    pub(super) fn close_all(&mut self) {
+        for key in self.held.keys().copied().collect::<Vec<_>>() {
+            self.close(key);
+        }
+    }
+
+    /// Whether a listener is held under this key.
+    pub(super) fn has(&self, key: ListenerKey) -> bool {
+        self.held.contains_key(&key)
     }
 
     /// What is held, to be handed back.
@@ -115,6 +129,7 @@ impl Listeners {
     fn close(&mut self, key: ListenerKey) {
         if let Some(held) = self.held.remove(&key) {
             held.stop.cancel();
+            kept::release(self.seat.uid(), key);
             info!(
                 game_server = %self.seat.uid(),
                 transport = ?key.transport,

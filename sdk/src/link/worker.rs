@@ -19,6 +19,7 @@ use tracing::{debug, info, warn};
 
 use super::LinkError;
 use super::connection::{Arrival, Inbound, Outbound, connect};
+use super::kept;
 use super::listeners::Listeners;
 use crate::metrics::{FailureLabels, SdkMetrics};
 use crate::seat::{Seat, Surroundings, Tray, keeper};
@@ -87,6 +88,7 @@ impl Worker {
                 self.seat_all(found.ok().flatten().unwrap_or_default());
             }
         }
+        self.serve_kept();
         loop {
             let Err(error) = self.meet(&stop, &mut backoff, &mut was_said).await else {
                 return Ok(());
@@ -235,7 +237,8 @@ impl Worker {
                 }
             }
             ToSdk::Forget { uid } => {
-                if let Some(server) = self.servers.remove(&uid) {
+                if let Some(mut server) = self.servers.remove(&uid) {
+                    server.listeners.close_all();
                     server.seat.forget();
                     info!(game_server = %uid, "game server forgotten");
                 }
@@ -250,6 +253,19 @@ impl Worker {
     fn seat_all(&mut self, found: Vec<ServerUid>) {
         for uid in found {
             self.server(uid);
+        }
+    }
+
+    /// Goes on with the listeners of the process before this one, where somebody kept them: games that connect are
+    /// answered before the agent is there.
+    fn serve_kept(&mut self) {
+        let (metrics, spawner) = (self.setup.metrics.serve.clone(), self.setup.spawner.clone());
+        for kept::Kept { uid, key, socket } in kept::take() {
+            let listeners = &mut self.server(uid.clone()).listeners;
+            listeners.take(key, socket, &metrics, &spawner);
+            if !listeners.has(key) {
+                kept::release(&uid, key);
+            }
         }
     }
 

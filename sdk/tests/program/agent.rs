@@ -28,6 +28,9 @@ use tokio::net::{UnixListener, UnixStream};
 /// How long anything here may take.
 pub(crate) const LIMIT: Duration = Duration::from_secs(20);
 
+/// The program.
+pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_berth-sdk");
+
 /// Waits, with a limit and a word about what for.
 pub(crate) async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
     match tokio::time::timeout(LIMIT, future).await {
@@ -65,8 +68,14 @@ impl Program {
     }
 
     fn run(arguments: &[&OsStr]) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_berth-sdk"))
-            .args(arguments)
+        let mut command = Command::new(PROGRAM);
+        command.args(arguments);
+        Self::spawn(command)
+    }
+
+    /// Starts it by a command that takes more arguments.
+    pub(crate) fn spawn(mut command: Command) -> Self {
+        let mut child = command
             .args(["--admin-address", "127.0.0.1:0", "--log-level", "debug"])
             .stderr(Stdio::piped())
             .spawn()

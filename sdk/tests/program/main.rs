@@ -9,3 +9,4 @@ mod link;
 mod local;
 mod rest;
 mod rough;
+mod unit;
