@@ -1,4 +1,5 @@
-//! The CustomResourceDefinitions of Berth's resources, as values; `generate` writes them to `manifests/crds/`.
+//! The CustomResourceDefinitions of Berth's resources, as values; `generate` writes them to `manifests/crds/`, and those
+//! with an open pod template to `manifests/crds-open/`.
 //!
 //! Schemas are written by hand: they carry the limits, defaults and columns of `agones.dev/v1`, which no Rust type can
 //! say. A GameServer has its defaults in the schema; a Fleet's and a set's template is stored as it was written. The pod
@@ -16,7 +17,7 @@ mod pod_template;
 /// One CustomResourceDefinition.
 #[derive(Clone, Debug)]
 pub struct Crd {
-    /// Name of its file in `manifests/crds/`.
+    /// Name of its file.
     pub file: &'static str,
     /// The object.
     pub definition: Value,
@@ -24,14 +25,26 @@ pub struct Crd {
 
 /// Every CustomResourceDefinition.
 pub fn all() -> Vec<Crd> {
-    let pod_template = pod_template::schema();
-    vec![
-        Crd { file: "gameservers.yaml", definition: game_server::definition(&pod_template) },
-        Crd { file: "gameserversets.yaml", definition: fleet::game_server_set(&pod_template) },
-        Crd { file: "fleets.yaml", definition: fleet::fleet(&pod_template) },
+    let mut all = with(&pod_template::schema());
+    all.extend([
         Crd { file: "fleetautoscalers.yaml", definition: fleet_autoscaler::definition() },
         Crd { file: "gamenodes.yaml", definition: game_node::definition() },
         Crd { file: "gameserverallocationpolicies.yaml", definition: allocation_policy::definition() },
+    ]);
+    all
+}
+
+/// Those that hold a pod template, for clusters that are newer than its schema: fields that it does not know are kept.
+/// The price is that a misspelled one is kept, too, and nobody says so.
+pub fn open() -> Vec<Crd> {
+    with(&pod_template::open(pod_template::schema()))
+}
+
+fn with(pod_template: &Value) -> Vec<Crd> {
+    vec![
+        Crd { file: "gameservers.yaml", definition: game_server::definition(pod_template) },
+        Crd { file: "gameserversets.yaml", definition: fleet::game_server_set(pod_template) },
+        Crd { file: "fleets.yaml", definition: fleet::fleet(pod_template) },
     ]
 }
 

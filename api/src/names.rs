@@ -78,6 +78,10 @@ pub const PLACEHOLDER_PRIORITY: &str = "berth-placeholder";
 /// on old versions take up the rest, as a number or a percentage of `replicas`.
 pub const UPDATE_SURGE_ANNOTATION: &str = "berth.dev/update-surge";
 
+/// Annotation of a namespace, set by an operator: the service accounts that its game pods may run as, separated by commas;
+/// any without it. Kept by an admission policy.
+pub const SERVICE_ACCOUNTS_ANNOTATION: &str = "berth.dev/service-accounts";
+
 /// Name of the PodDisruptionBudget that every namespace with game servers has.
 pub const DISRUPTION_BUDGET: &str = "agones-gameserver-safe-to-evict-false";
 

@@ -54,6 +54,36 @@ fn image_ports_nodes_and_namespaces_are_chosen_in_one_place() -> anyhow::Result<
 }
 
 #[test]
+fn a_pod_template_is_opened_by_a_component() -> anyhow::Result<()> {
+    let kept = |objects: &[Value], name: &str| -> anyhow::Result<bool> {
+        let definition = find(objects, "CustomResourceDefinition", name)?;
+        let spec = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
+        let template = |spec: &Value| spec["properties"]["template"].clone();
+        let pod = match name {
+            "gameservers.agones.dev" => template(spec),
+            _ => template(&template(spec)["properties"]["spec"]),
+        };
+        let container = &pod["properties"]["spec"]["properties"]["containers"]["items"];
+        anyhow::ensure!(container["properties"]["image"]["type"] == "string", "{name} has no pod: {pod}");
+        Ok(container["x-kubernetes-preserve-unknown-fields"] == true)
+    };
+    let folder = tempfile::tempdir()?;
+    // kustomize takes no way from the root.
+    let up = "../".repeat(folder.path().canonicalize()?.components().count() - 1);
+    let manifests = source_folder().join("manifests").canonicalize()?;
+    let way = format!("{up}{}", manifests.strip_prefix("/")?.display());
+    let overlay = format!(r#"{{"resources": ["{way}"], "components": ["{way}/crds-open"]}}"#);
+    std::fs::write(folder.path().join("kustomization.yaml"), overlay)?;
+    let (closed, open) = (render(&source_folder().join("manifests"))?, render(folder.path())?);
+    for name in ["gameservers", "gameserversets", "fleets"].map(|plural| format!("{plural}.agones.dev")) {
+        assert!(!kept(&closed, &name)?, "{name} as it is");
+        assert!(kept(&open, &name)?, "{name} by the component");
+    }
+    assert_eq!(closed.len(), open.len());
+    Ok(())
+}
+
+#[test]
 fn every_definition_and_policy_is_shipped() -> anyhow::Result<()> {
     let text = std::fs::read_to_string(source_folder().join("manifests/kustomization.yaml"))?;
     for folder in ["crds", "policies"] {

@@ -1,5 +1,5 @@
-//! Writes the files that are made from this crate's own words: the CRDs in `manifests/crds/` and the SDK types in
-//! `api/src/generated/`. With `--check` it writes nothing and ends with 1 where a file is stale.
+//! Writes the files that are made from this crate's own words: the CRDs in `manifests/crds/` and `manifests/crds-open/`,
+//! and the SDK types in `api/src/generated/`. With `--check` it writes nothing and ends with 1 where a file is stale.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -29,12 +29,13 @@ struct Generated {
 
 fn wanted() -> io::Result<Vec<Generated>> {
     let api = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let crds = api.join("../manifests/crds");
     let mut files = Vec::new();
-    for crd in berth_api::crds::all() {
-        let yaml = serde_yaml_ng::to_string(&crd.definition).map_err(io::Error::other)?;
-        let text = format!("# Generated from api/src/crds by `make generate`; do not edit.\n{yaml}");
-        files.push(Generated { path: crds.join(crd.file), text });
+    for (folder, crds) in [("crds", berth_api::crds::all()), ("crds-open", berth_api::crds::open())] {
+        for crd in crds {
+            let yaml = serde_yaml_ng::to_string(&crd.definition).map_err(io::Error::other)?;
+            let text = format!("# Generated from api/src/crds by `make generate`; do not edit.\n{yaml}");
+            files.push(Generated { path: api.join("../manifests").join(folder).join(crd.file), text });
+        }
     }
     for (name, text) in sdk_types(&api.join("proto"))? {
         files.push(Generated { path: api.join("src/generated").join(name), text });

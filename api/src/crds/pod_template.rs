@@ -33,6 +33,23 @@ pub(super) fn schema() -> Value {
     schema
 }
 
+/// The schema with room in every object of it for fields that it does not know. What it knows it still checks.
+pub(super) fn open(mut schema: Value) -> Value {
+    let Value::Object(fields) = &mut schema else {
+        return schema;
+    };
+    if let Some(Value::Object(properties)) = fields.get_mut("properties") {
+        properties.values_mut().for_each(|property| *property = open(property.take()));
+        fields.insert("x-kubernetes-preserve-unknown-fields".to_owned(), json!(true));
+    }
+    for inner in ["items", "additionalProperties"] {
+        if let Some(inner) = fields.get_mut(inner) {
+            *inner = open(inner.take());
+        }
+    }
+    schema
+}
+
 /// Metadata of a template: what a template may say of the object to be, and what tools leave there.
 pub(super) fn metadata() -> Value {
     let text = json!({ "type": "string" });
