@@ -6,6 +6,8 @@
     reason = "everything here is a test, but the lint knows only functions with the attribute"
 )]
 
+#[path = "resources/agents.rs"]
+mod agents;
 #[path = "resources/autoscalers.rs"]
 mod autoscalers;
 #[path = "resources/fleets.rs"]
@@ -26,7 +28,7 @@ mod updates;
 mod values;
 
 use berth_dev::{ControlPlane, ControlPlaneOptions};
-use berth_stories::resources::{apply_crds, apply_strictly};
+use berth_stories::resources::{apply_crds, apply_definition, apply_strictly};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
@@ -201,6 +203,41 @@ async fn a_set_never_changes_its_template() {
 #[tokio::test]
 async fn an_emptied_policy_changes_nothing() {
     updates::an_emptied_policy_changes_nothing(&client().await).await;
+}
+
+#[tokio::test]
+async fn an_open_pod_template_keeps_what_its_schema_does_not_know() {
+    let cluster = ControlPlane::start(ControlPlaneOptions::default()).await.unwrap();
+    for crd in berth_api::crds::open() {
+        apply_definition(&cluster.client(), &crd.definition).await.unwrap();
+    }
+    let mut pod = objects::game();
+    pod["spec"]["tomorrow"] = json!({ "deep": [1] });
+    pod["spec"]["containers"][0]["tomorrow"] = json!("yes");
+    let server = game_server("new", json!({ "template": pod }));
+    let template = json!({ "template": { "spec": server["spec"] } });
+    let (closed, mut wrong) = (client().await, Wrong::default());
+    for (object, path) in [
+        (server, "/spec/template/spec"),
+        (set("new", template.clone()), "/spec/template/spec/template/spec"),
+        (fleet("new", template), "/spec/template/spec/template/spec"),
+    ] {
+        let (top, inner) = (format!("{path}/tomorrow"), format!("{path}/containers/0/tomorrow"));
+        let kept = [(top.as_str(), json!({ "deep": [1] })), (inner.as_str(), json!("yes"))];
+        wrong.expect_stored(&cluster.client(), &object, &kept).await;
+        wrong.expect_refused(&closed, &object, &owned(&["tomorrow", "not declared in schema"])).await;
+    }
+    wrong.assert_nothing();
+}
+
+#[tokio::test]
+async fn an_agent_is_held_to_its_node() {
+    agents::an_agent_is_held_to_its_node().await;
+}
+
+#[tokio::test]
+async fn only_berth_says_where_a_server_runs() {
+    agents::only_berth_says_where_a_server_runs().await;
 }
 
 #[tokio::test]
