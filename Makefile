@@ -23,7 +23,7 @@ SECONDS ?= 60
 SOAK_SECONDS ?= 3600
 SOAK_KILLS ?= 1000
 
-.PHONY: help run down status images test check chaos soak bench format generate clean machine
+.PHONY: help run down status images test check units chaos soak bench format generate clean machine
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -77,11 +77,24 @@ bench: ## what Berth costs, as one table; BENCH="--json --servers 2000" and the 
 	@$(CARGO) build --quiet --profile $(BENCH_PROFILE) --workspace --bins
 	@"$(CARGO_TARGET_DIR)/$$(uname -m)-unknown-linux-gnu/$(BENCH_PROFILE:dev=debug)/berth-bench" $(BENCH)
 
-check: machine ## format, lints, docs, generated files
+check: machine ## format, lints, docs, generated files, units
 	@$(CARGO) fmt --all --check
 	@$(CARGO) clippy --quiet --workspace --all-targets -- --deny warnings
 	@RUSTDOCFLAGS="--deny warnings" $(CARGO) doc --quiet --workspace --no-deps
 	@$(CARGO) run --quiet --package berth-api --features generate --bin generate -- --check
+	@command -v systemd-analyze > /dev/null || $(DEV) install
+	@$(MAKE) --no-print-directory units
+
+# The programs are not where the units have them, which is all that may be other here. The exposure is a tenth of MOST.
+units: MOST = 29
+units:
+	@set -e; folder=$$(mktemp -d); trap 'rm -r "$$folder"' EXIT; cp systemd/*.service systemd/*.timer "$$folder/"; \
+	sed -i 's|^ExecStart=/usr/local/bin/[a-z-]*|ExecStart=/bin/true|' "$$folder"/*.service; \
+	said=$$(systemd-analyze verify --man=no "$$folder"/* 2>&1) && test -z "$$said" || { echo "$$said"; exit 1; }; \
+	for unit in "$$folder"/*.service; do \
+		systemd-analyze security --offline=true --no-pager --threshold=$(MOST) "$$unit" > "$$folder/exposure" \
+			|| { cat "$$folder/exposure"; exit 1; }; \
+	done
 
 generate: ## write the CRDs and the SDK types anew
 	@$(CARGO) run --quiet --package berth-api --features generate --bin generate

@@ -62,6 +62,25 @@ pub enum Command {
         after_help = "Exit codes: 0 it is known, 1 nobody answered, 3 it is not on this node, 64 bad usage"
     )]
     Why(WhyFlags),
+    /// Get a new token for the agent of this node, where it runs outside of pods
+    RenewToken(TokenFlags),
+}
+
+/// Flags of `renew-token`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct TokenFlags {
+    /// Name of this node
+    #[arg(long, env = "BERTH_NODE_NAME")]
+    pub node_name: String,
+    /// Where the API server is, and the credentials to ask with
+    #[command(flatten)]
+    pub kube: KubeSettings,
+    /// File of the token, as `tokenFile` of the kubeconfig
+    #[arg(long, env = "BERTH_TOKEN_FILE", default_value = "/etc/berth/token")]
+    pub file: PathBuf,
+    /// How long the token is to be good for; an API server may grant less
+    #[arg(long, env = "BERTH_TOKEN_LIFETIME", default_value = "24h", value_parser = duration)]
+    pub lifetime: Duration,
 }
 
 /// Where to ask, and how to print.

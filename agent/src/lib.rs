@@ -21,3 +21,4 @@ pub mod node_status;
 pub mod pods;
 pub mod ports;
 pub mod socket;
+pub mod token;

@@ -2,9 +2,9 @@
 
 use std::process::ExitCode;
 
-use berth_agent::app;
-use berth_agent::config::{Command, CommandLine, Flags, Settings};
+use berth_agent::config::{Command, CommandLine, Flags, Settings, TokenFlags};
 use berth_agent::socket::command;
+use berth_agent::{app, token};
 use berth_runtime::{exit, shutdown, telemetry};
 
 fn main() -> ExitCode {
@@ -17,6 +17,7 @@ fn main() -> ExitCode {
             Some(Command::Undrain(flags)) => command::undrain(&flags).await,
             Some(Command::Deregister(flags)) => command::deregister(&flags).await,
             Some(Command::Why(flags)) => command::why(&flags).await,
+            Some(Command::RenewToken(flags)) => renew_token(&flags).await,
         }
     })
 }
@@ -27,4 +28,10 @@ async fn run(flags: Flags) -> anyhow::Result<()> {
     telemetry::init(&log)?;
     let stop = shutdown::Shutdown::on_signals()?.token();
     app::run(settings, stop).await
+}
+
+async fn renew_token(flags: &TokenFlags) -> anyhow::Result<()> {
+    let end = token::renew(flags).await?;
+    println!("{} holds a token for node {} until {end}", flags.file.display(), flags.node_name);
+    Ok(())
 }

@@ -1,4 +1,4 @@
-//! The Debian packages that real nodes need, installed when they are missing.
+//! The Debian packages that real nodes and the checks need, installed when they are missing.
 
 use std::process::Command;
 
@@ -6,7 +6,7 @@ use crate::command::{self, CommandError};
 use crate::machine::{self, MachineError};
 
 /// The package's name, and why we want it.
-const PACKAGES: [(&str, &str); 10] = [
+const PACKAGES: [(&str, &str); 11] = [
     ("buildah", "builds images without a daemon or a registry"),
     ("busybox-static", "a shell for images that have none"),
     ("conntrack", "kube-proxy forgets connections with it"),
@@ -16,6 +16,7 @@ const PACKAGES: [(&str, &str); 10] = [
     ("iptables", "host ports and service addresses"),
     ("redis-server", "carries instance status"),
     ("runc", "starts containers"),
+    ("systemd", "checks the units that we ship"),
     ("util-linux", "setpriv, setsid, mount"),
 ];
 

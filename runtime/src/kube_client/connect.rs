@@ -23,7 +23,7 @@ pub struct KubeSettings {
     #[arg(long, env = "KUBECONFIG")]
     pub kubeconfig: Option<PathBuf>,
     /// Context of the kubeconfig to use instead of its current one
-    #[arg(long)]
+    #[arg(long, env = "BERTH_KUBE_CONTEXT")]
     pub kube_context: Option<String>,
 }
 
