@@ -236,6 +236,11 @@ async fn an_agent_is_held_to_its_node() {
 }
 
 #[tokio::test]
+async fn an_agent_empties_its_own_node_and_no_other() {
+    agents::an_agent_empties_its_own_node_and_no_other().await;
+}
+
+#[tokio::test]
 async fn only_berth_says_where_a_server_runs() {
     agents::only_berth_says_where_a_server_runs().await;
 }

@@ -5,6 +5,8 @@
 
 #[path = "agents/asks.rs"]
 mod asks;
+#[path = "agents/drain.rs"]
+mod drain;
 #[path = "agents/world.rs"]
 mod world;
 
@@ -15,6 +17,7 @@ use kube::Client;
 use serde_json::json;
 
 use asks::Ask;
+use drain::Site;
 use world::{Games, World};
 
 /// Time within which an API server takes policies, bindings and tokens into service, many times over.
@@ -72,6 +75,34 @@ pub(crate) async fn an_agent_is_held_to_its_node() {
         .chain(asks::of_its_own(&world.games))
         .map(Ask::allowed);
     wrong.extend(ask_all("an administrator", &cluster.client(), everything.collect()).await);
+    assert_nothing(&wrong);
+}
+
+/// Each effect of a drain, with the shipped roles: allowed to the node's own agent, and refused to another's.
+pub(crate) async fn an_agent_empties_its_own_node_and_no_other() {
+    let (cluster, world) = start().await;
+    let agents = world.agents_of_b(&cluster).await;
+    let allowed = |(_, ask): (&str, Ask)| ask.allowed();
+
+    let mut wrong = Vec::new();
+    for site in [Site::Open, Site::Emptied] {
+        if site == Site::Emptied {
+            world.have_nodes(drain::emptied()).await;
+        }
+        for (who, client) in &agents {
+            let own = drain::steps(&world.games, 'b', site).into_iter().map(allowed);
+            let foreign = drain::steps(&world.games, 'a', site).into_iter().map(asks::refused_to_b);
+            wrong.extend(ask_all(who, client, own.chain(foreign).collect()).await);
+        }
+    }
+    world.have_nodes(json!({ "metadata": { "annotations": { "gamelift.status/cordoned-by": null } } })).await;
+    for (who, client) in &agents {
+        wrong.extend(ask_all(who, client, drain::of_a_foreign_cordon()).await);
+    }
+    world.let_agents_do_everything().await;
+    for (who, client) in &agents {
+        wrong.extend(ask_all(who, client, drain::events_of_others(&world.games)).await);
+    }
     assert_nothing(&wrong);
 }
 

@@ -4,7 +4,7 @@ use kube::Client;
 use kube::client::Body;
 use serde_json::{Value, json};
 
-use super::world::{Games, game_pod, waiting};
+use super::world::{Games, Namespace, game_pod, waiting};
 
 /// What the API server is to say.
 #[derive(Clone, Debug)]
@@ -33,12 +33,16 @@ impl Ask {
         Self::new(what, "PATCH", path, Some(body))
     }
 
-    fn create(what: &str, path: &str, body: Value) -> Self {
+    pub(super) fn create(what: &str, path: &str, body: Value) -> Self {
         Self::new(what, "POST", path, Some(body))
     }
 
-    fn delete(path: &str) -> Self {
+    pub(super) fn delete(path: &str) -> Self {
         Self::new("delete", "DELETE", path, None)
+    }
+
+    fn read(path: &str) -> Self {
+        Self::new("read", "GET", path, None)
     }
 
     pub(super) fn allowed(self) -> Self {
@@ -114,9 +118,13 @@ fn token(account: &str, kind: &str, name: &str) -> Ask {
     Ask::create("a token", &path, json!({ "spec": { "audiences": [], "boundObjectRef": bound } }))
 }
 
+/// Refused by this policy, which names the agent's own node.
+pub(super) fn refused_to_b((policy, ask): (&str, Ask)) -> Ask {
+    ask.refused([&format!("{policy}.agents.berth.dev"), "node-b"])
+}
+
 pub(super) fn of_another_node(games: &Games) -> Vec<Ask> {
-    let refused = |(policy, ask): (&str, Ask)| ask.refused([&format!("{policy}.agents.berth.dev"), "node-b"]);
-    let mut asks: Vec<Ask> = belongings(games, 'a').into_iter().map(refused).collect();
+    let mut asks: Vec<Ask> = belongings(games, 'a').into_iter().map(refused_to_b).collect();
     for path in [format!("{}/status", games.pod("on-a")), "/api/v1/nodes/node-a/status".to_owned()] {
         let body = json!({ "status": { "conditions": [] } });
         asks.push(Ask::patch("status", &path, body).refused(["agents.berth.dev"]));
@@ -137,16 +145,6 @@ pub(super) fn needed(games: &Games) -> Vec<Ask> {
         }
     }
     let server = games.server("on-b");
-    let node = "/api/v1/nodes/node-b";
-    let tolerations =
-        json!([{ "operator": "Exists" }, { "key": "gamelift.status/draining", "operator": "Exists" }]);
-    let taint = |key: &str| json!({ "key": key, "value": "true", "effect": "NoExecute" });
-    let mut taints = foreign_taints();
-    taints.insert(0, taint("gamelift.status/draining"));
-    let closed = json!({
-        "metadata": { "annotations": { "gamelift.status/phase": "Draining", "gamelift.status/old": null } },
-        "spec": { "unschedulable": true, "taints": taints },
-    });
     let wiped = json!({ "status": { "nodeName": "node-b", "state": "Ready" },
         "metadata": { "annotations": { "berth.dev/pod-uid": "pod-b" } } });
     asks.extend([
@@ -154,19 +152,33 @@ pub(super) fn needed(games: &Games) -> Vec<Ask> {
         Ask::patch("remove the finalizer", &server, json!({ "metadata": { "finalizers": [] } })),
         Ask::patch("restore what lost all", &games.server("wiped"), wiped.clone()),
         Ask::patch("restore what lost its node", &games.server("nodeless"), wiped),
-        Ask::patch("drain", node, closed),
-        Ask::patch("tolerate", &games.pod("on-b"), json!({ "spec": { "tolerations": tolerations } })),
         Ask::create("a pod of an account that may", &games.narrow_pods(), account("lobby")),
     ]);
     asks
 }
 
 /// What the two nodes have: a taint of the studio's, and the one that every new Node is given by the API server.
-fn foreign_taints() -> Vec<Value> {
+pub(super) fn foreign_taints() -> Vec<Value> {
     vec![
         json!({ "key": "studio.example/role", "value": "game", "effect": "NoSchedule" }),
         json!({ "key": "node.kubernetes.io/not-ready", "effect": "NoSchedule" }),
     ]
+}
+
+/// A pod that holds room for a server that waits, as the brain makes it.
+fn placeholder() -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": { "name": "waiting-room", "labels": { "berth.dev/placeholder-for": "uid" }, "ownerReferences": [{
+            "apiVersion": "agones.dev/v1", "kind": "GameServer", "name": "waiting", "uid": "1",
+            "controller": true, "blockOwnerDeletion": false,
+        }] },
+        "spec": {
+            "priorityClassName": "berth-placeholder", "automountServiceAccountToken": false,
+            "terminationGracePeriodSeconds": 0, "containers": [{ "name": "room", "image": "pause" }],
+        },
+    })
 }
 
 fn account(name: &str) -> Value {
@@ -269,6 +281,16 @@ pub(super) fn beyond_its_business(games: &Games) -> Vec<Ask> {
             "gamelift.status/",
         ),
         machine(
+            "an order to itself",
+            json!({ "metadata": { "annotations": { "gamelift.status/drain": "requested" } } }),
+            "metadata.annotations",
+        ),
+        machine(
+            "who has closed what is open",
+            json!({ "metadata": { "annotations": { "gamelift.status/cordoned-by": "agent" } } }),
+            "spec.unschedulable",
+        ),
+        machine(
             "no foreign annotation",
             json!({ "metadata": { "annotations": { "studio.example/rack": null } } }),
             "gamelift.status/",
@@ -285,13 +307,19 @@ pub(super) fn beyond_its_business(games: &Games) -> Vec<Ask> {
             .refused(["nodes.agents.berth.dev", "its status"]),
         Ask::create("a lease that is no node's", leases, json!({ "metadata": { "name": "berth-brain" } }))
             .refused(["leases.agents.berth.dev", "node-b"]),
+        Ask::patch(
+            "what is ordered",
+            "/apis/berth.dev/v1/gamenodes/node-b",
+            json!({ "spec": { "drain": { "by": "agent" } } }),
+        )
+        .refused(["gamenodes.agents.berth.dev", "spec of a GameNode"]),
         token("berth-brain", "Node", "node-b").refused(["tokens.agents.berth.dev", "berth-agent"]),
         token("berth-agent", "Pod", "berth-agent-b").refused(["tokens.agents.berth.dev", "the Node node-b"]),
     ]
 }
 
 /// Whoever may do everything with `agones.dev`.
-pub(super) fn of_a_user(games: &super::world::Namespace) -> Vec<Ask> {
+pub(super) fn of_a_user(games: &Namespace) -> Vec<Ask> {
     let words = ["placement.berth.dev", "by the brain and the agents alone"];
     let placed = games.server("on-a");
     let node = |name: &str| json!({ "status": { "nodeName": name } });
@@ -319,7 +347,8 @@ pub(super) fn of_a_user(games: &super::world::Namespace) -> Vec<Ask> {
     ]
 }
 
-pub(super) fn of_the_brain(games: &super::world::Namespace) -> Vec<Ask> {
+pub(super) fn of_the_brain(games: &Namespace) -> Vec<Ask> {
+    let own = "/api/v1/namespaces/berth-system/pods";
     let lease = json!({ "annotations": { "berth.dev/lease": "{}" } });
     let mut made = waiting("made");
     made["metadata"]["annotations"] = lease["annotations"].clone();
@@ -333,5 +362,15 @@ pub(super) fn of_the_brain(games: &super::world::Namespace) -> Vec<Ask> {
         ),
         Ask::patch("remove a finalizer", &games.server("on-a"), json!({ "metadata": { "finalizers": [] } })),
         Ask::delete(&games.server("on-a")),
+        // Room for a server that waits, and a pod whose node is gone.
+        Ask::create("a placeholder", &games.pods(), placeholder()),
+        Ask::delete(&games.pod("on-a")),
+        // An older pod of berth-sdk on an empty node.
+        Ask::read("/apis/apps/v1/namespaces/berth-system/controllerrevisions"),
+        Ask::delete(&format!("{own}/berth-sdk-a")),
+        Ask::create("a pod in our own namespace", own, placeholder()).refused(["cannot create resource"]),
+        Ask::patch("a pod of a game", &games.pod("on-a"), label()).refused(["cannot patch resource"]),
+        Ask::patch("cordon", "/api/v1/nodes/node-a", json!({ "spec": { "unschedulable": true } }))
+            .refused(["cannot patch resource"]),
     ]
 }

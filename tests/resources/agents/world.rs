@@ -23,8 +23,12 @@ impl Namespace {
         format!("{}/{name}", self.servers())
     }
 
-    fn pods(&self) -> String {
+    pub(super) fn pods(&self) -> String {
         format!("/api/v1/namespaces/{}/pods", self.0)
+    }
+
+    pub(super) fn pod(&self, name: &str) -> String {
+        format!("{}/{name}", self.pods())
     }
 }
 
@@ -50,7 +54,12 @@ impl Games {
     }
 
     pub(super) fn pod(&self, name: &str) -> String {
-        format!("{}/{name}", self.pods())
+        self.open.pod(name)
+    }
+
+    /// The name of the open namespace.
+    pub(super) fn open(&self) -> &str {
+        &self.open.0
     }
 
     pub(super) fn narrow_pods(&self) -> String {
@@ -98,14 +107,14 @@ fn daemon_pod() -> Value {
     pod
 }
 
-fn agent_pod() -> Value {
+fn own_pod(program: &str, node: char) -> Value {
     json!({
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": { "name": "berth-agent-b" },
+        "metadata": { "name": format!("{program}-{node}") },
         "spec": {
-            "nodeName": "node-b", "serviceAccountName": "berth-agent",
-            "containers": [{ "name": "berth-agent", "image": "berth-agent" }],
+            "nodeName": format!("node-{node}"), "serviceAccountName": program,
+            "containers": [{ "name": program, "image": program }],
         },
     })
 }
@@ -131,7 +140,9 @@ pub(super) struct World {
 impl World {
     pub(super) async fn make(cluster: &ControlPlane) -> Self {
         let administrator = cluster.client();
-        for file in ["namespace.yaml", "rbac.yaml", "systemd/tokens.yaml", "allocator/rbac.yaml"] {
+        for file in
+            ["namespace.yaml", "priority.yaml", "rbac.yaml", "systemd/tokens.yaml", "allocator/rbac.yaml"]
+        {
             install::apply(&administrator, &manifest(file)).await.unwrap();
         }
         apply_definitions(&administrator).await.unwrap();
@@ -175,7 +186,9 @@ impl World {
             self.create(&open.servers(), server(&on, marks, placed)).await;
         }
         self.create(&open.pods(), daemon_pod()).await;
-        self.create("/api/v1/namespaces/berth-system/pods", agent_pod()).await;
+        for pod in [own_pod("berth-agent", 'b'), own_pod("berth-sdk", 'a')] {
+            self.create("/api/v1/namespaces/berth-system/pods", pod).await;
+        }
         let pod = json!({ "berth.dev/pod-uid": "pod-b" });
         for server in [
             server("waiting", json!({}), json!({ "state": "Creating" })),
@@ -183,6 +196,13 @@ impl World {
             server("nodeless", pod, json!({ "state": "Ready", "nodeName": "" })),
         ] {
             self.create(&open.servers(), server).await;
+        }
+    }
+
+    /// Makes both Nodes so.
+    pub(super) async fn have_nodes(&self, like: Value) {
+        for node in ["node-a", "node-b"] {
+            self.send("PATCH", &format!("/api/v1/nodes/{node}"), &like).await;
         }
     }
 
