@@ -19,6 +19,7 @@ use crate::scenario::Scenario;
 use crate::services::{Plan, Services, Shared};
 use crate::settings::{Settings, Signatures};
 use crate::wire::signature::{Credentials, Strictness};
+use crate::wire::{self, Conduct, Incoming, Reply};
 use crate::world::{Order, Place};
 use crate::{admin, metadata};
 
@@ -192,6 +193,34 @@ impl Simulator {
     pub fn requests(&self, operation: &str) -> Vec<Value> {
         let services = self.shared.lock();
         services.journal.about(Some(operation), None).map(|entry| json!(entry)).collect()
+    }
+
+    /// Makes a call of GameLift's as a client does that speaks JSON, without a connection: its status, and its answer. Faults
+    /// of the connection have no answer. Signatures must not be asked for.
+    #[must_use]
+    pub fn call(&self, operation: &str, body: &Value) -> (u16, Value) {
+        let target = format!("GameLift.{operation}");
+        let mut headers = http::HeaderMap::new();
+        for (name, value) in
+            [("content-type", "application/x-amz-json-1.1"), ("x-amz-target", target.as_str())]
+        {
+            headers.extend(
+                http::HeaderValue::from_str(value).map(|value| (http::HeaderName::from_static(name), value)),
+            );
+        }
+        let request = Incoming {
+            method: "POST".to_owned(),
+            path: "/".to_owned(),
+            query: String::new(),
+            headers,
+            body: body.to_string().into(),
+        };
+        match wire::answer(&mut self.shared.lock(), &request, berth_runtime::clock::now()).conduct {
+            Conduct::Reply(Reply { status, body, .. }) => {
+                (status, serde_json::from_slice(&body).unwrap_or_default())
+            }
+            Conduct::Cut(..) | Conduct::Hang | Conduct::Reset(_) => (0, Value::Null),
+        }
     }
 
     /// Stops it and waits for its end.
