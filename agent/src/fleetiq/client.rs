@@ -9,6 +9,7 @@ use std::time::Duration;
 use aws_config::BehaviorVersion;
 use aws_config::retry::RetryConfig;
 use aws_config::timeout::TimeoutConfig;
+use aws_sdk_gamelift::Client;
 use aws_sdk_gamelift::config::http::HttpResponse;
 use aws_sdk_gamelift::config::{Builder, Region};
 use aws_sdk_gamelift::error::{ProvideErrorMetadata, SdkError};
@@ -16,7 +17,6 @@ use aws_sdk_gamelift::types::{
     ClaimFilterOption, FilterInstanceStatus, GameServerHealthCheck, GameServerInstanceStatus,
     GameServerUtilizationStatus,
 };
-use aws_sdk_gamelift::{Client, Config};
 use aws_smithy_http_client::tls::Provider;
 use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
 use berth_api::notice::InstanceStatus;
@@ -29,10 +29,8 @@ use super::call::{Answer, Call, Failure, Registration, Utilization};
 const CONNECT: Duration = Duration::from_secs(3);
 /// How long one attempt may take.
 const ATTEMPT: Duration = Duration::from_secs(5);
-/// How long a call may take, with its attempts.
+/// How long a call may take, with the credentials that it may have to wait for.
 const CALL: Duration = Duration::from_secs(12);
-/// Attempts of a call.
-const ATTEMPTS: u32 = 3;
 
 /// How AWS is reached from here, by environment and instance. The region may be told; else it is found the same way.
 pub async fn ordinary(region: Option<String>) -> Builder {
@@ -66,8 +64,9 @@ impl FleetClient {
     /// The client of an instance. Its server has the instance's id.
     #[must_use]
     pub fn new(aws: Builder, group: &str, instance: &str) -> Self {
-        let retry = RetryConfig::standard().with_max_attempts(ATTEMPTS);
-        let config = aws.timeout_config(limits()).retry_config(retry).build();
+        // A call is one attempt. Whoever makes it knows when the next is worth while, for this instance and for the quota that
+        // it shares with a thousand others; attempts in between would only fill that quota.
+        let config = aws.timeout_config(limits()).retry_config(RetryConfig::disabled()).build();
         Self { client: Client::from_conf(config), group: group.to_owned(), instance: instance.to_owned() }
     }
 
@@ -84,11 +83,9 @@ impl FleetClient {
     }
 
     async fn register(&self) -> Result<(), Failure> {
-        // A full group looks like a throttle to the SDK, which would try again what cannot work.
-        let once = Config::builder().retry_config(RetryConfig::standard().with_max_attempts(1));
         let register = self.client.register_game_server();
         let register = register.game_server_group_name(&self.group).game_server_id(&self.instance);
-        let answer = register.instance_id(&self.instance).customize().config_override(once).send().await;
+        let answer = register.instance_id(&self.instance).send().await;
         answer.map(drop).map_err(|error| failure(Call::Register, &error))
     }
 

@@ -19,14 +19,17 @@ use jiff::Timestamp;
 
 use super::call::{Answer, Call, Failure, Registration, Utilization};
 use super::retry::{
-    Cause, Pulse, after_failure, after_missed_beat, after_refusal, before_registration, between, later,
+    Cause, after_failure, after_missed_beat, after_refusal, before_registration, between, first_beat, later,
+    next_beat,
 };
 use crate::drain::Course;
 
+mod mark;
 mod standing;
 #[cfg(test)]
 mod tests;
 
+pub use mark::Mark;
 pub use standing::{Outside, Unprotected};
 
 /// A claim lasts a minute; an older one than this is made again before it is used.
@@ -35,6 +38,8 @@ const CLAIM_LASTS: Duration = Duration::from_secs(50);
 const HIDDEN: Duration = Duration::from_secs(15);
 /// How often it is looked for.
 const ROUNDS: u8 = 3;
+/// Failures in a row that are worth no word, where the next attempt may do.
+const PASSING: u32 = 2;
 /// Failures after which what is nice to know is done without.
 const PATIENCE: u32 = 3;
 /// How long protection may be missing before something is done about it.
@@ -43,19 +48,6 @@ const UNPROTECTED: Duration = Duration::from_secs(120);
 const CLAIM_AGAIN: Duration = Duration::from_secs(600);
 /// How long after the last beat somebody is told.
 const SILENT: Duration = Duration::from_secs(120);
-
-/// Where a predecessor left off, as its marks say.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mark {
-    /// There is none: FleetIQ is asked what it thinks of the instance before anything is begun.
-    None,
-    /// It was registered.
-    Registered,
-    /// It was kept, whatever the node's course was.
-    Active,
-    /// It was given back.
-    Deregistered,
-}
 
 /// What somebody else should know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,7 +66,7 @@ pub enum News {
     Hidden,
     /// It has been given back.
     Deregistered,
-    /// Something fails that did not before.
+    /// Something fails that did not before, and is not over with the next attempts.
     Trouble(Call, Failure),
     /// No sign of life was taken for two minutes.
     Silent,
@@ -161,7 +153,6 @@ pub struct Machine {
     failures: u32,
     /// Claims in a row that were of no use.
     idle_claims: u32,
-    pulse: Pulse,
     last_beat: Option<Timestamp>,
     /// Since when a sign of life is due, while it is kept.
     beats_since: Timestamp,
@@ -179,12 +170,11 @@ pub struct Machine {
 impl Machine {
     /// The machine of an instance at the start of a process.
     #[must_use]
-    pub fn new(instance: &str, mark: Mark, now: Timestamp, chance: f64) -> Self {
-        let pulse = Pulse::of(instance);
+    pub fn new(mark: Mark, now: Timestamp, chance: f64) -> Self {
         let (stage, wait) = match mark {
             Mark::None => (Stage::Unregistered { step: Entry::AskStatus, rounds: 0 }, None),
             Mark::Registered => (Stage::Registered { step: Taking::Claim }, None),
-            Mark::Active => (Stage::Active, Some((Call::Update, pulse.first(now, chance)))),
+            Mark::Active => (Stage::Active, Some((Call::Update, first_beat(now, chance)))),
             Mark::Deregistered => (Stage::Deregistered { comeback: Comeback::AfterDrain }, None),
         };
         Self {
@@ -192,7 +182,6 @@ impl Machine {
             wait,
             failures: 0,
             idle_claims: 0,
-            pulse,
             last_beat: None,
             beats_since: now,
             unprotected_since: now,
@@ -353,7 +342,7 @@ impl Machine {
         self.was_kept = true;
         self.told_silent = false;
         self.told_unprotected = false;
-        self.wait = Some((Call::Update, self.pulse.next(now, chance)));
+        self.wait = Some((Call::Update, next_beat(now, chance)));
         news
     }
 
@@ -457,9 +446,11 @@ impl Machine {
             }
             Some(cause) => after_failure(cause, self.failures, chance),
         };
+        let is_lasting = failure.cause().is_none() || self.failures >= PASSING;
         self.failures = self.failures.saturating_add(1);
         self.wait = Some((call, later(now, wait)));
-        self.encounter(Problem::Failing(call, failure)).then_some(News::Trouble(call, failure))
+        (is_lasting && self.encounter(Problem::Failing(call, failure)))
+            .then_some(News::Trouble(call, failure))
     }
 
     /// Goes on to another stage, with nothing in the way.

@@ -90,7 +90,7 @@ impl Registrar {
     ) -> Self {
         // A clock that only goes forward, whatever is done to the time of day.
         let clock = Clock::anchored_at(berth_runtime::clock::now());
-        let machine = Machine::new(&identity.instance, mark, clock.now(), rand::random());
+        let machine = Machine::new(mark, clock.now(), rand::random());
         Self { client, identity, machine, policy, clock, inlets, outlets, waiting: Vec::new() }
     }
 
