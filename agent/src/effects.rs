@@ -4,6 +4,8 @@
 
 use berth_api::link::ToSdk;
 
+use crate::fleetiq::call::Call;
+
 berth_runtime::effects! {
     /// Something that the agent does.
     pub enum Effect of "agent" {
@@ -67,6 +69,18 @@ berth_runtime::effects! {
         TaintNode = "taint_node",
         /// Take one off.
         UntaintNode = "untaint_node",
+        /// Make the instance known to FleetIQ.
+        RegisterInstance = "register_instance",
+        /// Take it, so that it is kept.
+        ClaimInstance = "claim_instance",
+        /// Say that it is in use, and alive.
+        UpdateInstance = "update_instance",
+        /// Ask how its registration stands.
+        DescribeInstance = "describe_instance",
+        /// Ask what FleetIQ thinks of it.
+        AskForStatus = "ask_for_status",
+        /// Give it back.
+        DeregisterInstance = "deregister_instance",
         /// Listen for `berth-sdk`.
         Listen = "listen",
         /// Say Hello to `berth-sdk`.
@@ -98,6 +112,29 @@ impl Effect {
         Self::TaintNode,
         Self::UntaintNode,
     ];
+
+    /// The calls to FleetIQ, which are made where it is in use. A test of its own brings the agent past these.
+    pub const OF_FLEETIQ: [Self; 6] = [
+        Self::RegisterInstance,
+        Self::ClaimInstance,
+        Self::UpdateInstance,
+        Self::DescribeInstance,
+        Self::AskForStatus,
+        Self::DeregisterInstance,
+    ];
+}
+
+impl From<Call> for Effect {
+    fn from(call: Call) -> Self {
+        match call {
+            Call::Register => Self::RegisterInstance,
+            Call::Claim => Self::ClaimInstance,
+            Call::Update => Self::UpdateInstance,
+            Call::Describe => Self::DescribeInstance,
+            Call::AskStatus => Self::AskForStatus,
+            Call::Deregister => Self::DeregisterInstance,
+        }
+    }
 }
 
 impl From<&ToSdk> for Effect {

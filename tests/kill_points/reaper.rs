@@ -73,13 +73,14 @@ impl<'a> Reaper<'a> {
         let in_silence = if choice.with_silence { in_silence } else { VecDeque::new() };
         let brain = Target { awaited: Some(awaited), ..target(berth.brain(), &queue(others)) };
         let mut targets = vec![brain];
-        // The tour empties no node, since that would end what nobody is to touch: the agent's own tests do.
-        let is_of_drain = |point: &KillPoint| {
+        // The tour empties no node, since that would end what nobody is to touch, and its nodes are no instances of AWS:
+        // the agent's own tests do both.
+        let is_elsewhere = |point: &KillPoint| {
             let both = |effect: &OfAgent| Side::ALL.map(|side| KillPoint::new(*effect, side));
-            OfAgent::OF_DRAIN.iter().flat_map(both).any(|one| one == *point)
+            OfAgent::OF_DRAIN.iter().chain(&OfAgent::OF_FLEETIQ).flat_map(both).any(|one| one == *point)
         };
         let mut of_agent = choice.points::<OfAgent>();
-        of_agent.retain(|point| !is_of_drain(point));
+        of_agent.retain(|point| !is_elsewhere(point));
         let (agents, sdks) = (queue(of_agent), queue(choice.points::<OfSdk>()));
         for position in 0..harbour.cluster.nodes().len() {
             targets.push(target(berth.agent(position), &agents));

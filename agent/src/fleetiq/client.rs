@@ -21,9 +21,11 @@ use aws_smithy_http_client::tls::Provider;
 use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
 use berth_api::notice::InstanceStatus;
 use berth_runtime::error::chain;
+use berth_runtime::kill_point::around;
 use tracing::debug;
 
 use super::call::{Answer, Call, Failure, Registration, Utilization};
+use crate::effects::Effect;
 
 /// How long a connection may take to be made.
 const CONNECT: Duration = Duration::from_secs(3);
@@ -72,13 +74,14 @@ impl FleetClient {
 
     /// Makes a call, within twelve seconds.
     pub async fn call(&self, call: Call) -> Answer {
+        let effect = Effect::from(call);
         match call {
-            Call::Register => Answer::Register(self.register().await),
-            Call::Claim => Answer::Claim(self.claim().await),
-            Call::Update => Answer::Update(self.update().await),
-            Call::Describe => Answer::Describe(self.describe().await),
-            Call::AskStatus => Answer::AskStatus(self.ask_status().await),
-            Call::Deregister => Answer::Deregister(self.deregister().await),
+            Call::Register => Answer::Register(around(effect, self.register()).await),
+            Call::Claim => Answer::Claim(around(effect, self.claim()).await),
+            Call::Update => Answer::Update(around(effect, self.update()).await),
+            Call::Describe => Answer::Describe(around(effect, self.describe()).await),
+            Call::AskStatus => Answer::AskStatus(around(effect, self.ask_status()).await),
+            Call::Deregister => Answer::Deregister(around(effect, self.deregister()).await),
         }
     }
 
