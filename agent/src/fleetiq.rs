@@ -9,6 +9,7 @@ pub mod asker;
 pub mod call;
 pub mod client;
 pub mod identity;
+pub mod listener;
 pub mod machine;
 pub mod metrics;
 pub mod registrar;
