@@ -18,6 +18,7 @@ use berth_runtime::kube_client::{self, ask_until_answered, require_version};
 use berth_runtime::metrics::Metrics;
 use berth_runtime::notify;
 use berth_runtime::tasks::TaskGroup;
+use k8s_openapi::api::core::v1::Node;
 use kube::Client;
 use tokio::sync::{mpsc, watch};
 use tracing::{info, warn};
@@ -30,8 +31,9 @@ use crate::drain::node::NodeHand;
 use crate::drain::notice::Signal;
 use crate::drain::orders::Orders;
 use crate::drain::sources::Ordered;
-use crate::events::{EventMetrics, Recorder, sender};
-use crate::fleetiq::Standing;
+use crate::events::{EventMetrics, NodeRecorder, Recorder, sender};
+use crate::fleetiq;
+use crate::fleetiq::start::{Left, first_standing};
 use crate::folders;
 use crate::front::{self, FrontMetrics, FrontSettings};
 use crate::game_server::apply::{Accounts, Actor, Calls, Taken};
@@ -110,7 +112,7 @@ pub async fn serve<H: Host>(
     let Some(_lock) = lock::acquire(&settings.run_dir, &stop).await? else {
         return Ok(());
     };
-    let parts = Parts { settings, host, client, identity, node: NodeFacts::read(&node) };
+    let parts = Parts { settings, host, client, identity, node };
     let group = compose(parts, metrics, &stop).await?;
     if let Err(error) = notify::ready() {
         warn!(error = %chain(&error), "systemd");
@@ -127,7 +129,7 @@ struct Parts<H> {
     host: Arc<H>,
     client: Client,
     identity: Identity,
-    node: NodeFacts,
+    node: Node,
 }
 
 /// Puts the parts together and starts every task.
@@ -136,7 +138,7 @@ async fn compose<H: Host>(
     mut metrics: Metrics,
     stop: &CancellationToken,
 ) -> anyhow::Result<TaskGroup> {
-    let Parts { settings, host, client, identity, node } = parts;
+    let Parts { settings, host, client, identity, node: object } = parts;
     let group = TaskGroup::new(stop.clone());
     let mut conditions = Conditions::default();
     let limit = settings.lease.write_limit();
@@ -144,7 +146,7 @@ async fn compose<H: Host>(
     let lease_metrics = LeaseMetrics::register(&mut metrics.subsystem("lease"));
     let (keeper, authority) = Keeper::new(client.clone(), &identity, settings.lease, lease_metrics);
 
-    let (node_sender, node) = watch::channel(Arc::new(node));
+    let (node_sender, node) = watch::channel(Arc::new(NodeFacts::read(&object)));
     let mut ranges = settings.port_ranges.clone();
     ranges.extend(settings.host_network_ports.map(|range| (loopback::RANGE.to_owned(), range)));
     let ledger = Ledger::new(ranges, usize::from(rand::random::<u16>()));
@@ -160,9 +162,14 @@ async fn compose<H: Host>(
     let (front, front_events, front_task) = front::new(front_settings, FrontMetrics::register(&mut metrics));
 
     let board = Board::default();
-    // Written by whoever speaks with FleetIQ and with the instance's metadata.
-    let (_standings, standing) = watch::channel(Standing::default());
-    let (_signals, signals) = mpsc::channel::<Signal>(SIGNALS);
+    let backup = Backup::new(
+        &settings.state_dir,
+        Owner { node_uid: identity.node_uid.clone(), boot_id: identity.boot_id.clone() },
+    );
+    let left = Left::read(backup.clone(), &node.borrow().marks);
+    let first = first_standing(&settings.fleetiq, &settings.metadata, &object, &left);
+    let (standings, standing) = watch::channel(first);
+    let (signals_given, signals) = mpsc::channel::<Signal>(SIGNALS);
     let (orders, orders_given) = Orders::new();
     let (ordered, ordered_seen) = watch::channel(Ordered::default());
     let (game_pods, game_pods_seen) = watch::channel(BTreeMap::new());
@@ -171,10 +178,7 @@ async fn compose<H: Host>(
     let (adopted, adopted_seen) = watch::channel(false);
     let means = Means {
         hand: NodeHand::new(client.clone(), &identity, authority.clone(), limit),
-        backup: Backup::new(
-            &settings.state_dir,
-            Owner { node_uid: identity.node_uid.clone(), boot_id: identity.boot_id.clone() },
-        ),
+        backup,
         identity: identity.clone(),
         recorder: recorder.clone(),
         metrics: DrainMetrics::register(&mut metrics.subsystem("drain")),
@@ -190,6 +194,20 @@ async fn compose<H: Host>(
         board: board.clone(),
     };
     let (drainer, course) = Drainer::new(means, inputs, settings.drain);
+    let fleet = fleetiq::start::Parts {
+        settings: settings.fleetiq,
+        metadata: settings.metadata,
+        aws: None,
+        kube: client.clone(),
+        node: object,
+        left,
+        course: course.clone(),
+        signals: signals_given,
+        standing: standings,
+        tell: NodeRecorder::new(recorder.clone(), identity.clone()),
+        ready: conditions.name("fleetiq"),
+    };
+    let deregistrations = fleetiq::start::start(fleet, &mut metrics, &group);
     let actor = Arc::new(Actor {
         client: client.clone(),
         authority: authority.clone(),
@@ -243,7 +261,7 @@ async fn compose<H: Host>(
         ends_sessions: settings.spot_sessions == SpotSessions::Sigterm,
         standing,
         orders,
-        deregistrations: None,
+        deregistrations,
     };
     let socket = server::bind(&settings.run_dir.join(SOCKET_NAME))?;
 

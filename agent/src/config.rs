@@ -14,6 +14,8 @@ use berth_runtime::telemetry::LogSettings;
 use jiff::Timestamp;
 
 use crate::drain::drainer::DrainSettings;
+use crate::fleetiq::settings::{FleetFlags, FleetSettings};
+use crate::metadata::settings::{MetadataFlags, MetadataSettings};
 use crate::ports::PortRange;
 
 /// Name of the local socket below the run folder.
@@ -231,6 +233,12 @@ pub struct Flags {
     /// What becomes of sessions that their node does not outlive
     #[arg(long, env = "BERTH_SPOT_SESSIONS", value_enum, default_value_t = SpotSessions::Sigterm)]
     pub spot_sessions: SpotSessions,
+    /// GameLift FleetIQ
+    #[command(flatten)]
+    pub fleetiq: FleetFlags,
+    /// The instance's metadata
+    #[command(flatten)]
+    pub metadata: MetadataFlags,
     /// How to log
     #[command(flatten)]
     pub log: LogSettings,
@@ -312,6 +320,10 @@ pub struct Settings {
     pub drain: DrainSettings,
     /// What becomes of sessions that their node does not outlive.
     pub spot_sessions: SpotSessions,
+    /// GameLift FleetIQ.
+    pub fleetiq: FleetSettings,
+    /// The instance's metadata.
+    pub metadata: MetadataSettings,
 }
 
 impl TryFrom<Flags> for Settings {
@@ -354,6 +366,8 @@ impl TryFrom<Flags> for Settings {
             game_namespaces: namespaces(flags.game_namespaces)?,
             drain: DrainSettings { cordon_grace: flags.cordon_grace, max_wait: flags.drain_max_wait },
             spot_sessions: flags.spot_sessions,
+            fleetiq: FleetSettings::try_from(flags.fleetiq)?,
+            metadata: MetadataSettings::try_from(flags.metadata)?,
             reserve: Room {
                 milli_cpu: amount("--reserve-cpu", &flags.reserve_cpu)?.as_milli(),
                 memory_bytes: amount("--reserve-memory", &flags.reserve_memory)?.as_whole(),

@@ -49,6 +49,8 @@ pub struct Sightings {
     pub labelled_group: Option<String>,
     /// The Auto Scaling group.
     pub scaling_group: Option<String>,
+    /// The group in which a predecessor knew this instance: what the metadata told it may not be told now.
+    pub marked_group: Option<String>,
     /// The region, by the instance's metadata.
     pub region: Option<String>,
 }
@@ -142,12 +144,17 @@ impl Sightings {
         }
     }
 
-    /// The group: as given, else by the label, else by the Auto Scaling group.
+    /// The group: as given, else by the label, else by the Auto Scaling group, else as it was.
     ///
     /// # Errors
     /// It is not known.
     pub fn group(&self) -> Result<String, Unclear> {
-        let said = [self.given_group.as_deref(), self.labelled_group.as_deref(), self.scaled_group()];
+        let said = [
+            self.given_group.as_deref(),
+            self.labelled_group.as_deref(),
+            self.scaled_group(),
+            self.marked_group.as_deref(),
+        ];
         let name = said.into_iter().flatten().next().ok_or(Unclear::NoGroup)?;
         group_name(name).ok_or_else(|| Unclear::GroupName { name: name.to_owned() })
     }
@@ -170,7 +177,10 @@ impl Sightings {
     /// Whether anything says that the instance is in a group.
     #[must_use]
     pub fn has_group(&self) -> bool {
-        self.given_group.is_some() || self.labelled_group.is_some() || self.scaled_group().is_some()
+        self.given_group.is_some()
+            || self.labelled_group.is_some()
+            || self.scaled_group().is_some()
+            || self.marked_group.is_some()
     }
 
     fn scaled_group(&self) -> Option<&str> {
@@ -263,7 +273,10 @@ mod tests {
             ..Sightings::default()
         };
         let arn = "arn:aws:gamelift:eu-central-1:111122223333:gameservergroup/pvp-eu";
+        let marked = Sightings { marked_group: some("pvm"), ..Sightings::default() };
         let table = [
+            (marked.clone(), Ok("pvm"), false),
+            (Sightings { labelled_group: some("pve"), ..marked }, Ok("pve"), false),
             (groups("pvp", "pve", ""), Ok("pvp"), true),
             (groups("", "pve", "gamelift-gameservergroup-pvx"), Ok("pve"), true),
             (groups("", "", "gamelift-gameservergroup-pvx"), Ok("pvx"), false),

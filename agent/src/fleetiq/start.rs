@@ -1,6 +1,7 @@
 //! Puts the parts that speak with FleetIQ and with the instance's metadata together, and starts their tasks.
 //!
-//! Which instance this is may be unclear for a while. The metadata are read meanwhile, and nothing is called.
+//! Which instance this is may be unclear for a while. The metadata are read meanwhile, and nothing is called. Where nothing
+//! says that there could be an instance of a group, none of it runs.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -8,6 +9,7 @@ use std::time::Duration;
 use aws_sdk_gamelift::config::Builder;
 use berth_api::events::EventReason;
 use berth_api::game_node::Protection;
+use berth_api::names;
 use berth_runtime::CancellationToken;
 use berth_runtime::clock::Instant;
 use berth_runtime::error::chain;
@@ -24,6 +26,7 @@ use tracing::{info, warn};
 use super::asker::Asker;
 use super::client::{self, FleetClient};
 use super::identity::{FleetIdentity, Sightings, see};
+use super::listener::Listener;
 use super::machine::{Mark, Unprotected};
 use super::registrar::{Inlets, Order, Outlets, Registrar};
 use super::retry::after_refusal;
@@ -31,6 +34,8 @@ use super::settings::{FleetSettings, Wanted};
 use super::watcher::{self, Watcher};
 use super::{FleetMetrics, Offers, Standing};
 use crate::drain::Course;
+use crate::drain::backup::Backup;
+use crate::drain::marks::Marks;
 use crate::drain::notice::Signal;
 use crate::events::NodeRecorder;
 use crate::metadata::client::{Base, MetadataClient};
@@ -45,21 +50,61 @@ const ORDERS: usize = 4;
 /// How long one question to the API server may take.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// Where a predecessor left off, and with which instance. Under another one its mark is void.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What a predecessor left behind.
+#[derive(Clone, Debug)]
 pub struct Left {
-    /// How far it had come.
-    pub mark: Mark,
-    /// The instance, if it was noted.
-    pub instance: Option<String>,
+    /// The marks of this node: their copy, where there is one of this boot, else those of the Node.
+    pub marks: Marks,
+    /// They are of this boot, and so of this instance: a Node's name may be used again by another.
+    pub are_of_this_boot: bool,
+    /// Where the copy is: it may be of another Node object, and about this instance all the same.
+    pub backup: Backup,
 }
 
 impl Left {
-    fn of(&self, instance: &str) -> Mark {
-        match &self.instance {
-            Some(marked) if marked != instance => Mark::None,
-            Some(_) | None => self.mark,
-        }
+    /// Reads what is left on a node.
+    #[must_use]
+    pub fn read(backup: Backup, of_node: &Marks) -> Self {
+        let copied = backup.read(None);
+        let are_of_this_boot = copied.is_some();
+        Self { marks: copied.unwrap_or_else(|| of_node.clone()), are_of_this_boot, backup }
+    }
+
+    /// The marks that are about this instance.
+    fn about(&self, instance: &str) -> Marks {
+        // The copy is written before the Node is, and so is never behind.
+        let marks = self.backup.read(Some(instance)).unwrap_or_else(|| self.marks.clone());
+        if marks.is_about(Some(instance)) { marks } else { Marks::default() }
+    }
+}
+
+/// How the instance stands as far as its marks tell, for whoever acts by it before it is even clear which one it is: what
+/// a predecessor has done stays, and nothing is offered that it did not offer.
+#[must_use]
+pub fn first_standing(
+    settings: &FleetSettings,
+    metadata: &MetadataSettings,
+    node: &Node,
+    left: &Left,
+) -> Standing {
+    if !may_be_in_use(settings, metadata, node) {
+        return Standing::default();
+    }
+    let mark = Mark::of(&left.marks);
+    let is_kept = mark == Mark::Active && left.are_of_this_boot;
+    Standing {
+        protection: match mark {
+            Mark::None => Protection::Unregistered,
+            Mark::Registered => Protection::Registered,
+            Mark::Active => Protection::Protected,
+            Mark::Deregistered => Protection::Released,
+        },
+        offers: if is_kept {
+            Offers::Allowed
+        } else {
+            Offers::Withheld { why: "it is not clear yet which instance this is".to_owned() }
+        },
+        ..Standing::default()
     }
 }
 
@@ -89,13 +134,13 @@ pub struct Parts {
     pub ready: Condition,
 }
 
-/// Starts everything. What is returned takes orders to give the instance back.
-pub fn start(parts: Parts, metrics: &mut Metrics, group: &TaskGroup) -> mpsc::Sender<Order> {
+/// Starts everything that there is a use for. What is returned takes orders to give the instance back, where FleetIQ may
+/// be in use.
+pub fn start(parts: Parts, metrics: &mut Metrics, group: &TaskGroup) -> Option<mpsc::Sender<Order>> {
     let (orders, given) = mpsc::channel(ORDERS);
     let (lifecycle, lifecycle_seen) = watch::channel(Lifecycle::Unasked);
     let stop = group.token();
-    let is_on_ec2 = is_on_ec2(&parts.node, &parts.settings);
-    let base = parts.metadata.base(is_on_ec2);
+    let base = parts.metadata.base(is_on_ec2(&parts.node, &parts.settings));
     let metadata_metrics = MetadataMetrics::register(&mut metrics.subsystem("metadata"));
     let fleet_metrics = FleetMetrics::register(&mut metrics.subsystem("fleetiq"));
     match &base {
@@ -112,6 +157,10 @@ pub fn start(parts: Parts, metrics: &mut Metrics, group: &TaskGroup) -> mpsc::Se
         }
     }
     parts.settings.warn_of_ignored();
+    if !may_be_in_use(&parts.settings, &parts.metadata, &parts.node) {
+        parts.ready.set(true);
+        return None;
+    }
     let fleet = Fleet {
         parts,
         base,
@@ -121,15 +170,29 @@ pub fn start(parts: Parts, metrics: &mut Metrics, group: &TaskGroup) -> mpsc::Se
         spawner: group.spawner(),
     };
     group.spawn("fleetiq", fleet.run(stop));
-    orders
+    Some(orders)
+}
+
+/// Whether there may be an instance of a group here. Without a group's name only the metadata can say.
+fn may_be_in_use(settings: &FleetSettings, metadata: &MetadataSettings, node: &Node) -> bool {
+    match settings.wanted {
+        Wanted::Off => false,
+        Wanted::On => true,
+        Wanted::Auto => {
+            settings.group.is_some() || has_label(node) || metadata.base(is_on_ec2(node, settings)).is_some()
+        }
+    }
 }
 
 /// Whether anything says that this is an instance of EC2.
 fn is_on_ec2(node: &Node, settings: &FleetSettings) -> bool {
     let provider_id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
+    provider_id.is_some_and(|id| id.starts_with("aws://")) || settings.group.is_some() || has_label(node)
+}
+
+fn has_label(node: &Node) -> bool {
     let labels = node.metadata.labels.as_ref();
-    let has_label = labels.is_some_and(|labels| labels.contains_key(berth_api::names::NODE_GROUP_LABEL));
-    provider_id.is_some_and(|id| id.starts_with("aws://")) || settings.group.is_some() || has_label
+    labels.is_some_and(|labels| labels.contains_key(names::NODE_GROUP_LABEL))
 }
 
 /// Everything that waits for the instance to be known.
@@ -154,6 +217,7 @@ impl Fleet {
         };
         let Some(identity) = identity else {
             info!("FleetIQ is not in use here");
+            self.parts.standing.send_replace(Standing::default());
             self.parts.ready.set(true);
             tokio::select! {
                 biased;
@@ -179,10 +243,21 @@ impl Fleet {
         let outlets = watcher::Outlets { signals: parts.signals, heard, protection };
         let status = Watcher::new(&identity.instance, observed, outlets, metrics.clone());
         spawner.spawn("fleetiq-status", status.run(stop.clone()));
+        let has_publisher = parts.settings.redis.is_some();
+        if let Some(redis) = parts.settings.redis {
+            let listener = Listener::new(
+                redis,
+                &identity.instance,
+                observations.clone(),
+                parts.tell.clone(),
+                metrics.clone(),
+            );
+            spawner.spawn("fleetiq-redis", listener.run(stop.clone()));
+        }
         let asker = Asker {
             client: client.clone(),
             heard: heard_seen,
-            has_publisher: parts.settings.redis.is_some(),
+            has_publisher,
             observations: observations.clone(),
             tell: parts.tell.clone(),
             metrics: metrics.clone(),
@@ -191,7 +266,7 @@ impl Fleet {
         let inlets = Inlets { course: parts.course, lifecycle, protection: protection_seen, orders };
         let outlets =
             Outlets { standing: parts.standing, observations, tell: parts.tell, ready: parts.ready, metrics };
-        let mark = parts.left.of(&identity.instance);
+        let mark = Mark::of(&parts.left.about(&identity.instance));
         Registrar::new(client, identity, (mark, parts.settings.unprotected), inlets, outlets)
     }
 }
@@ -208,13 +283,13 @@ async fn refuse(orders: &mut mpsc::Receiver<Order>, why: &str) -> Infallible {
 /// Who this is; none where FleetIQ is not in use. Asks again until that is clear.
 async fn find(parts: &mut Parts, base: Option<&Base>) -> Option<FleetIdentity> {
     let settings = parts.settings.clone();
-    if settings.wanted == Wanted::Off {
-        return None;
-    }
     let began = Instant::now();
     let mut told = None;
     loop {
-        let seen = see(&parts.node, settings.group.as_deref(), base).await;
+        let mut seen = see(&parts.node, settings.group.as_deref(), base).await;
+        if let Ok(instance) = seen.instance() {
+            seen.marked_group = parts.left.about(&instance).group.filter(|_| seen.metadata.is_none());
+        }
         let is_wanted = settings.wanted == Wanted::On || seen.has_group();
         // Without an answer nobody knows whether the instance is of a group.
         let may_be_wanted = base.is_some() && seen.metadata.is_none();
@@ -248,7 +323,10 @@ async fn find(parts: &mut Parts, base: Option<&Base>) -> Option<FleetIdentity> {
                 }
             }
             // Until somebody says that it is in a group, it is as good as in none.
-            Err(_) => parts.ready.set(true),
+            Err(_) => {
+                parts.standing.send_replace(Standing::default());
+                parts.ready.set(true);
+            }
         }
         sleep(after_refusal(rand::random())).await;
         read_node(parts).await;

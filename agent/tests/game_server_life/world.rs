@@ -10,7 +10,9 @@ use std::time::Duration;
 use berth_agent::app;
 use berth_agent::config::{BootIdSource, LeaseTiming, Settings, SpotSessions};
 use berth_agent::drain::drainer::DrainSettings;
+use berth_agent::fleetiq::settings::FleetSettings;
 use berth_agent::host::fake::FakeHost;
+use berth_agent::metadata::settings::MetadataSettings;
 use berth_agent::ports::PortRange;
 use berth_agent::socket::client;
 use berth_agent::socket::views::Status;
@@ -192,6 +194,8 @@ impl World {
             reserve: Room::default(),
             drain: self.drain,
             spot_sessions: self.spot_sessions,
+            fleetiq: FleetSettings::off(),
+            metadata: MetadataSettings::off(),
         }
     }
 
