@@ -37,6 +37,8 @@ pub struct FleetMetrics {
     pub last_beat: Gauge,
     /// Registrations after one was lost.
     pub reregistered: Counter,
+    /// Whether the instance was given back and FleetIQ keeps calling it viable: 1 or 0.
+    pub drained_but_active: Gauge,
     /// Unix time of the last word on the instance's status.
     pub last_status: Gauge,
     /// Observations of the status, by what they were worth.
@@ -70,6 +72,11 @@ impl FleetMetrics {
                 "reregistered",
                 "Registrations after FleetIQ had lost the instance",
                 new.reregistered,
+            ),
+            drained_but_active: subsystem.register(
+                "drained_but_active",
+                "Whether the instance was given back, and FleetIQ keeps calling it viable",
+                new.drained_but_active,
             ),
             last_status: subsystem.register(
                 "last_status_timestamp_seconds",

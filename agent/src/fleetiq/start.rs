@@ -241,7 +241,8 @@ impl Fleet {
         let (heard, heard_seen) = watch::channel(Instant::now());
         let (protection, protection_seen) = watch::channel(None);
         let outlets = watcher::Outlets { signals: parts.signals, heard, protection };
-        let status = Watcher::new(&identity.instance, observed, outlets, metrics.clone());
+        let standing = parts.standing.subscribe();
+        let status = Watcher::new(&identity.instance, observed, standing, outlets, metrics.clone());
         spawner.spawn("fleetiq-status", status.run(stop.clone()));
         let has_publisher = parts.settings.redis.is_some();
         if let Some(redis) = parts.settings.redis {

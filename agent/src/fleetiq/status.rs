@@ -16,6 +16,10 @@ use crate::drain::notice::{Notice, Severity, Signal, Source};
 const INTERRUPTED_WITHIN: Duration = Duration::from_secs(50);
 /// What is retained and older than this says nothing of now.
 const RETAINED_LASTS: Duration = Duration::from_secs(180);
+/// Two words of the same are of one piece if they are not further apart than this.
+const GAP: Duration = Duration::from_secs(300);
+/// How long an instance that was given back may be called viable: after that nobody is going to end it.
+const LEFT_OVER: Duration = Duration::from_secs(600);
 
 /// Something that was observed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,6 +79,8 @@ pub struct StatusReader {
     interrupted: Option<Timestamp>,
     published: Option<Timestamp>,
     is_protected: Option<bool>,
+    /// Since when it is called viable, without a gap.
+    viable_since: Option<Timestamp>,
 }
 
 impl StatusReader {
@@ -88,6 +94,7 @@ impl StatusReader {
             interrupted: None,
             published: None,
             is_protected: None,
+            viable_since: None,
         }
     }
 
@@ -101,6 +108,13 @@ impl StatusReader {
     #[must_use]
     pub fn newest(&self) -> Option<Timestamp> {
         self.newest
+    }
+
+    /// Whether it was given back and is paid for all the same: FleetIQ has called it viable ever since, and for long.
+    #[must_use]
+    pub fn is_left_over(&self, given_back_at: Timestamp, now: Timestamp) -> bool {
+        let is_fresh = self.newest.is_some_and(|newest| now < later(newest, GAP));
+        is_fresh && self.viable_since.is_some_and(|since| later(since.max(given_back_at), LEFT_OVER) <= now)
     }
 
     /// Whether Auto Scaling protects it, as the publisher has seen.
@@ -149,7 +163,12 @@ impl StatusReader {
         if self.newest.is_some_and(|newest| observed < newest) {
             return Heard { worth: Worth::Old, signal: None };
         }
+        let is_of_one_piece = self.newest.is_some_and(|newest| observed < later(newest, GAP));
         self.newest = Some(observed);
+        self.viable_since = match status {
+            InstanceStatus::Active => self.viable_since.filter(|_| is_of_one_piece).or(Some(observed)),
+            InstanceStatus::Draining | InstanceStatus::SpotTerminating => None,
+        };
         let is_news = std::mem::replace(&mut self.told, status) != status;
         let raised = |severity, reason: &str, deadline| {
             Signal::Raised(Notice { source: Source::FleetIq, severity, reason: reason.to_owned(), deadline })
@@ -272,6 +291,21 @@ mod tests {
         assert_eq!(reader.is_protected(), Some(true));
         reader.hear(&Observation::Asked(Some(InstanceStatus::Active)), at(200));
         assert_eq!(reader.published(), Some(at(0)), "FleetIQ is not its publisher");
+    }
+
+    #[test]
+    fn an_instance_that_was_given_back_and_is_called_viable_for_long_is_left_over() {
+        let mut reader = StatusReader::new(INSTANCE);
+        reader.hear(&published(InstanceStatus::Active), at(-100_000));
+        for second in (0..=1200).step_by(120) {
+            reader.hear(&Observation::Asked(Some(InstanceStatus::Active)), at(second));
+            assert_eq!(reader.is_left_over(at(300), at(second)), second >= 900, "{second}");
+        }
+        assert!(!reader.is_left_over(at(300), at(1600)), "nobody says so any more");
+        reader.hear(&published(InstanceStatus::Draining), at(1300));
+        assert!(!reader.is_left_over(at(300), at(1300)), "it is going to end");
+        reader.hear(&published(InstanceStatus::Active), at(1400));
+        assert!(!reader.is_left_over(at(300), at(1400)), "from the beginning");
     }
 
     #[test]

@@ -2,15 +2,16 @@
 
 use std::convert::Infallible;
 
+use berth_api::game_node::Protection;
 use berth_runtime::CancellationToken;
 use berth_runtime::clock::{Clock, Instant};
 use jiff::Timestamp;
 use tokio::sync::{mpsc, watch};
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
-use super::FleetMetrics;
 use super::metrics::WorthLabels;
 use super::status::{Observation, StatusReader};
+use super::{FleetMetrics, Standing};
 use crate::drain::notice::Signal;
 
 /// Where the watcher says what it has heard.
@@ -30,6 +31,9 @@ pub struct Watcher {
     reader: StatusReader,
     clock: Clock,
     observed: mpsc::Receiver<Observation>,
+    standing: watch::Receiver<Standing>,
+    given_back_at: Option<Timestamp>,
+    is_left_over: bool,
     outlets: Outlets,
     metrics: FleetMetrics,
 }
@@ -40,10 +44,20 @@ impl Watcher {
     pub fn new(
         instance: &str,
         observed: mpsc::Receiver<Observation>,
+        standing: watch::Receiver<Standing>,
         outlets: Outlets,
         metrics: FleetMetrics,
     ) -> Self {
-        Self { reader: StatusReader::new(instance), clock: Clock::system(), observed, outlets, metrics }
+        Self {
+            reader: StatusReader::new(instance),
+            clock: Clock::system(),
+            observed,
+            standing,
+            given_back_at: None,
+            is_left_over: false,
+            outlets,
+            metrics,
+        }
     }
 
     /// Watches until asked to stop.
@@ -70,6 +84,7 @@ impl Watcher {
         self.metrics.observations.get_or_create(&WorthLabels { worth: heard.worth.word() }).inc();
         debug!(worth = heard.worth.word(), "status of the instance");
         self.metrics.last_status.set(self.reader.newest().map_or(0, Timestamp::as_second));
+        self.look_for_what_is_left_over();
         if self.reader.published() != published {
             self.outlets.heard.send_replace(Instant::now());
         }
@@ -85,5 +100,20 @@ impl Watcher {
             // Nobody listens any more: the agent stops.
             drop(self.outlets.signals.send(signal).await);
         }
+    }
+
+    /// An instance that was given back is FleetIQ's to end. One that it keeps calling viable is not used by anybody.
+    fn look_for_what_is_left_over(&mut self) {
+        let now = self.clock.now();
+        let is_given_back = self.standing.borrow().protection == Protection::Released;
+        self.given_back_at = is_given_back.then(|| self.given_back_at.unwrap_or(now));
+        let is_left_over = self.given_back_at.is_some_and(|at| self.reader.is_left_over(at, now));
+        if is_left_over && !self.is_left_over {
+            warn!(
+                "the instance was given back, and FleetIQ has called it viable for ten minutes since: nobody uses it"
+            );
+        }
+        self.is_left_over = is_left_over;
+        self.metrics.drained_but_active.set(i64::from(is_left_over));
     }
 }
