@@ -14,7 +14,9 @@ const SET: [&str; 2] = ["BERTH_NODE_NAME", "KUBECONFIG"];
 
 /// Variable and default of every setting of a command.
 fn settings(command: &Command) -> BTreeMap<String, String> {
-    let named = command.get_arguments().filter(|one| !["help", "version"].contains(&one.get_id().as_str()));
+    // Hidden ones are those of another program, and do nothing.
+    let shown = command.get_arguments().filter(|one| !one.is_hide_set());
+    let named = shown.filter(|one| !["help", "version"].contains(&one.get_id().as_str()));
     named
         .map(|one| {
             let variable = one.get_env().unwrap_or_else(|| panic!("{} has no variable", one.get_id()));
@@ -28,8 +30,10 @@ fn settings(command: &Command) -> BTreeMap<String, String> {
 fn documented(file: &str) -> BTreeMap<String, String> {
     let path = source_folder().join("systemd").join(file);
     let text = std::fs::read_to_string(&path).expect("the environment file");
-    let is_variable =
-        |name: &str| !name.is_empty() && name.chars().all(|one| one.is_ascii_uppercase() || one == '_');
+    let is_variable = |name: &str| {
+        !name.is_empty()
+            && name.chars().all(|one| one.is_ascii_uppercase() || one.is_ascii_digit() || one == '_')
+    };
     let lines = text.lines().filter_map(|line| line.trim_start_matches('#').split_once('='));
     let lines = lines.filter(|(name, _)| is_variable(name));
     lines.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
