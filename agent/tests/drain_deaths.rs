@@ -1,7 +1,10 @@
 //! Death at any instant of a drain: the real program is killed before and after each thing that it does to empty a node and
 //! to take that back. Its successor goes on, nothing is done twice that shows, and the session is whole.
 //!
-//! The API server is real; the test plays brain, kubelet and operator.
+//! The API server is real, and the agent has the rights that an agent has; the test plays brain, kubelet and operator.
+
+#[path = "game_server_life/rights.rs"]
+mod rights;
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -16,7 +19,7 @@ use berth_dev::ControlPlane;
 use berth_runtime::kill_point::{KillPoint, Side, VARIABLE};
 use futures::StreamExt as _;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt as _};
 use serde_json::{Value, json};
@@ -35,9 +38,7 @@ async fn prepare(control_plane: &ControlPlane) {
     for name in ["gameservers.yaml", "gamenodes.yaml"] {
         berth_dev::install::apply(&client, &crds.join(name)).await.expect("our resources");
     }
-    let namespaces: Api<Namespace> = Api::all(client);
-    let system = serde_json::from_value(json!({ "metadata": { "name": "berth-system" } }));
-    namespaces.create(&PostParams::default(), &system.expect("a namespace")).await.expect("made");
+    rights::install(control_plane).await;
 }
 
 /// One node, its agent, and a session on it.
@@ -68,13 +69,15 @@ impl Scene {
         nodes.patch_status(&node, &PatchParams::default(), &Patch::Merge(status)).await.expect("a status");
         let untainted = Patch::Merge(json!({ "spec": { "taints": null } }));
         nodes.patch(&node, &PatchParams::default(), &untainted).await.expect("a ready node");
+        let folder = tempfile::tempdir().expect("a folder");
+        let kubeconfig = rights::agent_of(control_plane, &node, &namespace, folder.path()).await;
         Self {
             client,
-            kubeconfig: control_plane.kubeconfig_path().to_owned(),
+            kubeconfig,
             namespace,
             node,
             node_uid: made.uid().expect("a UID"),
-            folder: tempfile::tempdir().expect("a folder"),
+            folder,
             point,
             child: None,
             deaths: 0,

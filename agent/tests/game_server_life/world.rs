@@ -1,4 +1,5 @@
-//! One node of a real API server: the agent runs in this process, the test plays brain, kubelet and `berth-sdk`.
+//! One node of a real API server: the agent runs in this process, with the rights that an agent has; the test plays brain,
+//! kubelet and `berth-sdk`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
@@ -25,7 +26,7 @@ use berth_dev::{ControlPlane, ControlPlaneOptions, eventually};
 use berth_runtime::CancellationToken;
 use berth_runtime::kube_client::KubeSettings;
 use berth_runtime::metrics::Metrics;
-use k8s_openapi::api::core::v1::{Event, Namespace, Node, Pod};
+use k8s_openapi::api::core::v1::{Event, Node, Pod};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
@@ -33,6 +34,9 @@ use tokio::sync::OnceCell;
 use tokio::task::JoinHandle;
 
 use super::played::{Place, Sdk};
+
+#[path = "rights.rs"]
+mod rights;
 
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
@@ -50,10 +54,7 @@ async fn prepare(control_plane: &ControlPlane) {
     for name in ["gameservers.yaml", "gamenodes.yaml"] {
         berth_dev::install::apply(&client, &crds.join(name)).await.expect("our resources");
     }
-    let namespaces: Api<Namespace> = Api::all(client);
-    let system = json!({ "metadata": { "name": "berth-system" } });
-    let system = serde_json::from_value(system).expect("a namespace");
-    namespaces.create(&PostParams::default(), &system).await.expect("our namespace");
+    rights::install(control_plane).await;
 }
 
 /// One node, one namespace.
@@ -111,6 +112,7 @@ impl World {
     /// On an API server of its own that does not know our resources.
     pub(crate) async fn bare() -> Self {
         let control_plane = ControlPlane::start(ControlPlaneOptions::default()).await.expect("an API server");
+        rights::install(&control_plane).await;
         Self::on(&control_plane).await.keeping(control_plane)
     }
 
@@ -150,14 +152,16 @@ impl World {
         // The API server taints every new node; a controller would take that off once its kubelet is ready.
         let untainted = json!({ "spec": { "taints": null } });
         nodes.patch(&node, &PatchParams::default(), &Patch::Merge(untainted)).await.expect("a ready node");
+        let place = Place { sdk_uid: None, ..Place::new() };
+        let kubeconfig = rights::agent_of(control_plane, &node, &namespace, place.folder.path()).await;
         Self {
             client,
             node,
             namespace,
             host: Arc::new(FakeHost::new("boot-1")),
-            place: Place { sdk_uid: None, ..Place::new() },
+            place,
             node_uid: made.uid().expect("a UID"),
-            kubeconfig: control_plane.kubeconfig_path().to_owned(),
+            kubeconfig,
             ports: PortRange::new(7000, 7003).expect("a range"),
             host_network: PortRange::new(9500, 9507),
             lease: LeaseTiming::default(),
