@@ -1,7 +1,5 @@
 //! Two publishers in a cluster: one polls, the other takes over. Both have the rights that ship, and no others.
 
-use std::time::Duration;
-
 use berth_api::names::SYSTEM_NAMESPACE;
 use berth_api::notice::instance_key;
 use berth_dev::{ControlPlane, ControlPlaneOptions, eventually, install};
@@ -94,7 +92,6 @@ async fn one_of_two_polls_and_the_other_takes_over() {
     let mut settings = in_cluster(&stage, "default/fleetiqconfig").await;
     settings.groups_from = GroupsFrom::ConfigMap;
     settings.leader_election = LeaderElection::On;
-    settings.lease_duration = Duration::from_secs(4);
     let mut subscriber = Subscriber::of(&stage, &[&instance]).await;
     let first = stage.start(settings.clone()).await;
     first.wait_for_metric("berth_leader_leading", 1.0).await;

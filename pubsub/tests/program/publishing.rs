@@ -55,7 +55,7 @@ async fn a_late_subscriber_finds_what_was_said() {
     assert_eq!(kept.protected_from_scale_in, Some(false), "nobody is registered on it");
     assert!(kept.changed_at <= kept.observed_at && kept.observed_at.ends_with('Z'), "{kept:?}");
     let life = asker.life(&key).await;
-    assert!((170_000..=180_000).contains(&life), "three minutes: {life}");
+    assert!((120_000..=180_000).contains(&life), "three minutes at first: {life}");
     let key = group_key(GROUP);
     let group =
         asker.wait_for(&key, "the policy", |kept| kept.is_some_and(|kept| kept.contains("FULL_PROTECTION")));
@@ -76,17 +76,16 @@ async fn a_change_is_said_at_once_and_the_same_once_a_heartbeat() {
     let heartbeat = settings.heartbeat_period;
     let running = stage.start(settings).await;
     subscriber.next().await;
-    let mut last = Instant::now();
+    let first = Instant::now();
     for _ in 0..3 {
-        subscriber.next().await;
-        let now = Instant::now();
-        // What is measured here lags behind what was sent by as much as this machine is busy.
-        assert!(now - last > heartbeat - Duration::from_millis(500), "{:?}", now - last);
-        last = now;
+        assert!(subscriber.next().await.1.contains("ACTIVE"));
     }
+    // What is measured here lags behind what was sent by as much as this machine is busy. Polls are eight times as frequent.
+    assert!(first.elapsed() > heartbeat * 2, "{:?}", first.elapsed());
     stage.set_status(&instance, "DRAINING");
-    let (_, message) = subscriber.next().await;
-    assert!(message.contains("DRAINING"), "the next message says what is new: {message}");
+    subscriber.wait_for("DRAINING").await;
+    // As something new, and not because its time had come.
+    running.wait_for_metric("berth_pubsub_messages_total{kind=\"change\"}", 2.0).await;
     running.stop().await;
 }
 

@@ -40,16 +40,17 @@ impl Reader {
     }
 }
 
-/// The reader rests for as long as a heartbeat lasts after each message. Were there more messages than that, it would
+/// The reader rests after each message for most of what a heartbeat lasts. Were there more messages than that, it would
 /// read ever older news.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reader_of_another_make_is_never_behind() {
     let stage = Stage::new(1).await;
     let instance = stage.instances()[0].clone();
-    let settings = stage.settings();
-    let rest = settings.heartbeat_period;
+    let mut settings = stage.settings();
+    settings.heartbeat_period = Duration::from_secs(2);
+    let rest = settings.heartbeat_period * 3 / 4;
     let mut reader = Reader::start(&stage, &instance, rest, 9).await;
-    // Polls are four times as frequent as heartbeats.
+    // Polls are eight times as frequent as heartbeats.
     let running = stage.start(settings).await;
     for _ in 0..6 {
         assert_eq!(reader.next().await["status"], "ACTIVE");
