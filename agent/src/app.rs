@@ -283,7 +283,8 @@ async fn compose<H: Host>(
 
 /// Refuses an old control plane; waits for one that cannot be asked.
 async fn wait_for_version(client: &Client, stop: &CancellationToken) -> anyhow::Result<()> {
-    ask_until_answered(stop, async || Ok(require_version(client, KUBERNETES.0, KUBERNETES.1).await?)).await
+    ask_until_answered(stop, || async { Ok(require_version(client, KUBERNETES.0, KUBERNETES.1).await?) })
+        .await
 }
 
 fn read_boot_id(path: &Path) -> anyhow::Result<String> {

@@ -27,7 +27,8 @@ async fn run(flags: Flags) -> anyhow::Result<()> {
     let settings = Settings::try_from(flags)?;
     telemetry::init(&log)?;
     let stop = shutdown::Shutdown::on_signals()?.token();
-    app::run(settings, stop).await
+    // What every part of the agent is made from is in it.
+    Box::pin(app::run(settings, stop)).await
 }
 
 async fn renew_token(flags: &TokenFlags) -> anyhow::Result<()> {

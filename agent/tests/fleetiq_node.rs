@@ -309,7 +309,7 @@ async fn one_message_of_the_adapter_empties_a_node_and_gives_its_instance_back()
         }
     })
     .await
-    .unwrap();
+    .expect("a listener");
     let began = Instant::now();
     scene
         .until("closed", async |scene| {

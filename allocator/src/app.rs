@@ -76,7 +76,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         info!(address = %admin.address(), "admin endpoint");
         group.spawn("admin", admin.serve(conditions.close(), metrics, stop.clone()));
     }
-    ask_until_answered(&asked, async || Ok(require_version(&client, KUBERNETES.0, KUBERNETES.1).await?))
+    ask_until_answered(&asked, || async { Ok(require_version(&client, KUBERNETES.0, KUBERNETES.1).await?) })
         .await?;
     group.spawn("events", crier.run(stop.clone()));
     let announcer = crate::announce::Announcer::new(announcer);
@@ -170,7 +170,7 @@ impl Doors<'_> {
             return Ok(());
         }
         let stop = self.group.token();
-        let front = ask_until_answered(&stop, async || Ok(read_front_proxy(client).await?)).await?;
+        let front = ask_until_answered(&stop, || async { Ok(read_front_proxy(client).await?) }).await?;
         let (sender, front) = watch::channel(Arc::new(front));
         self.group.spawn("front proxy", watch_front_proxy(client.clone(), sender, stop));
         let clients = Clients::FrontProxy(front.clone());

@@ -99,7 +99,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         group.spawn("admin", admin.serve(conditions.close(), metrics, stop.clone()));
     }
     // Whoever looks at us meanwhile sees that we live, and are not ready.
-    ask_until_answered(&stop, async || {
+    ask_until_answered(&stop, || async {
         require_version(&client, KUBERNETES.0, KUBERNETES.1).await?;
         resources::require(&client).await?;
         Ok(foreign::require_none(&client).await?)

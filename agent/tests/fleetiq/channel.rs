@@ -212,7 +212,7 @@ async fn the_instance_is_kept_before_there_is_a_redis_server() {
         }
     })
     .await
-    .unwrap();
+    .expect("a listener");
     assert_eq!(agent.signals().await.severity, Severity::Draining);
     agent.stop().await;
 }

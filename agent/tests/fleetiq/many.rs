@@ -92,11 +92,11 @@ impl Play {
         let due = agent.machine.next(&OPEN, now).expect("something is always next");
         if due.is_due(now) {
             let answer = answer(&self.simulator, agent, due.call);
-            if answer == Answer::Update(Ok(Utilization::Utilized)) {
-                if let Some(beat) = agent.beat.replace(now) {
-                    agent.longest =
-                        agent.longest.max(Duration::try_from(now.duration_since(beat)).expect("forward"));
-                }
+            if answer == Answer::Update(Ok(Utilization::Utilized))
+                && let Some(beat) = agent.beat.replace(now)
+            {
+                let gap = Duration::try_from(now.duration_since(beat)).expect("forward");
+                agent.longest = agent.longest.max(gap);
             }
             agent.machine.hear(answer, now, self.dice.random());
         }

@@ -38,7 +38,12 @@ impl HttpConnector for Answering {
             }
             _ => json!({}),
         };
-        self.calls.lock().unwrap().entry(operation).or_default().push(Instant::now());
+        self.calls
+            .lock()
+            .expect("no test has panicked with it")
+            .entry(operation)
+            .or_default()
+            .push(Instant::now());
         let mut response = HttpResponse::new(200.try_into().expect("a status"), cbor(&answer).into());
         response.headers_mut().insert("content-type", "application/cbor");
         response.headers_mut().insert("smithy-protocol", "rpc-v2-cbor");
@@ -57,7 +62,7 @@ impl Answering {
     }
 
     fn of(&self, operation: &str) -> Vec<Instant> {
-        self.calls.lock().unwrap().get(operation).cloned().unwrap_or_default()
+        self.calls.lock().expect("no test has panicked with it").get(operation).cloned().unwrap_or_default()
     }
 }
 

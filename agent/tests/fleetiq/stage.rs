@@ -260,7 +260,7 @@ impl Agent {
             if value.is_some_and(|value| value >= least) { Ok(()) } else { Err(format!("{value:?}")) }
         })
         .await
-        .unwrap();
+        .expect("a number that grows");
     }
 
     pub(crate) async fn deregister(&self) -> Result<String, String> {

@@ -20,9 +20,9 @@ const WAITS: (Duration, Duration) = (Duration::from_millis(250), Duration::from_
 ///
 /// # Errors
 /// An answer that will not do, or we were asked to stop before there was one.
-pub async fn ask_until_answered<T>(
+pub async fn ask_until_answered<T, Asked: Future<Output = anyhow::Result<T>>>(
     stop: &CancellationToken,
-    ask: impl AsyncFn() -> anyhow::Result<T>,
+    ask: impl Fn() -> Asked,
 ) -> anyhow::Result<T> {
     let mut backoff = Backoff::new(WAITS.0, WAITS.1);
     let answered = async {
@@ -66,23 +66,23 @@ mod tests {
     async fn a_silent_server_is_asked_again_and_an_answer_ends_it() {
         let stop = CancellationToken::new();
         let asked = Cell::new(0);
-        let answer = ask_until_answered(&stop, async || {
+        let answer = ask_until_answered(&stop, || {
             asked.set(asked.get() + 1);
-            match asked.get() {
+            std::future::ready(match asked.get() {
                 1 => Err(silence().into()),
                 2 => Err(Asked(silence()).into()),
                 _ => Ok("yes"),
-            }
+            })
         });
         assert_eq!(answer.await.expect("an answer"), "yes");
-        let refused = ask_until_answered(&stop, async || Err::<(), _>(anyhow::anyhow!("too old")));
+        let refused = ask_until_answered(&stop, || async { Err::<(), _>(anyhow::anyhow!("too old")) });
         assert_eq!(refused.await.expect_err("a refusal").to_string(), "too old");
     }
 
     #[tokio::test(start_paused = true)]
     async fn whoever_stops_waits_no_longer() {
         let stop = CancellationToken::new();
-        let waiting = ask_until_answered(&stop, async || Err::<(), _>(silence().into()));
+        let waiting = ask_until_answered(&stop, || async { Err::<(), _>(silence().into()) });
         let (answer, ()) = tokio::join!(waiting, async {
             tokio::time::sleep(Duration::from_secs(60)).await;
             stop.cancel();
