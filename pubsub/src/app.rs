@@ -164,10 +164,7 @@ impl Wiring<'_> {
         let surveyor = Surveyor {
             aws,
             cluster: self.told_cluster().map(Cluster::new),
-            rules: Rules {
-                servers_per_group: settings.servers_per_group,
-                idle_release_is_on: settings.idle_release_is_on,
-            },
+            rules: Rules { servers_per_group: settings.servers_per_group },
             period: settings.limits_period,
             lead,
             known,

@@ -54,9 +54,6 @@ pub struct Settings {
     /// Game servers that a group may have: the account's quota
     #[arg(long, env = "BERTH_SERVERS_PER_GROUP", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
     pub servers_per_group: u32,
-    /// Whether the agents release idle instances, so that a scaling policy by utilization makes sense
-    #[arg(long, env = "BERTH_IDLE_RELEASE_IS_ON", default_value_t = true, action = clap::ArgAction::Set)]
-    pub idle_release_is_on: bool,
     /// Several of us, of which one polls, by a Lease in the cluster; off for one alone
     #[arg(long, env = "BERTH_LEADER_ELECTION", value_enum, default_value_t = LeaderElection::On)]
     pub leader_election: LeaderElection,
@@ -175,7 +172,6 @@ mod tests {
         assert_eq!((settings.leader_election, settings.events), (LeaderElection::On, Events::On));
         let alone = ["berth-pubsub", "--leader-election", "off", "--events", "off"];
         assert!(settings.needs_cluster() && !Settings::try_parse_from(alone).unwrap().needs_cluster());
-        assert!(settings.idle_release_is_on);
     }
 
     #[test]

@@ -138,13 +138,11 @@ pub struct Facts {
     pub scales_by_utilization: bool,
 }
 
-/// What the account and the agents are set to.
+/// What the account is set to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
     /// Game servers that a group may have.
     pub servers_per_group: u32,
-    /// Whether agents release idle instances.
-    pub idle_release_is_on: bool,
 }
 
 /// What was found at the last survey, as others need it.
@@ -181,10 +179,10 @@ pub fn of_group(group: &Group, facts: &Facts, rules: Rules) -> Vec<Finding> {
         found.push((Limit::ServersPerGroup, message));
     }
     found.extend(failures(&facts.activities));
-    if facts.scales_by_utilization && !rules.idle_release_is_on {
+    if facts.scales_by_utilization {
         let message = format!(
-            "a policy of {scaling_group} follows PercentUtilizedGameServers, which is 100 % for as long as no agent \
-             releases an idle instance; turn idle release on, or remove the policy"
+            "a policy of {scaling_group} follows PercentUtilizedGameServers, which stays at 100 %: an instance is in use \
+             until its node is emptied; remove the policy, and scale by the pods that wait"
         );
         found.push((Limit::UtilizationPolicy, message));
     }
@@ -238,7 +236,7 @@ fn maximum(
 mod tests {
     use super::*;
 
-    const RULES: Rules = Rules { servers_per_group: 1000, idle_release_is_on: true };
+    const RULES: Rules = Rules { servers_per_group: 1000 };
 
     fn group() -> Group {
         Group::parse("pvp-eu").unwrap()
@@ -297,7 +295,7 @@ mod tests {
         let facts = |instances| Facts { instances, ..Facts::default() };
         assert_eq!(limits(&facts(999), RULES), [""; 0]);
         assert_eq!(limits(&facts(1000), RULES), ["ServersPerGroup"]);
-        assert_eq!(limits(&facts(1000), Rules { servers_per_group: 2000, ..RULES }), [""; 0]);
+        assert_eq!(limits(&facts(1000), Rules { servers_per_group: 2000 }), [""; 0]);
     }
 
     #[test]
@@ -323,8 +321,7 @@ mod tests {
         assert_eq!(limits(&balanced(3, false), RULES), [""; 0]);
         assert_eq!(limits(&balanced(1, true), RULES), [""; 0]);
         let followed = Facts { scales_by_utilization: true, ..Facts::default() };
-        assert_eq!(limits(&followed, RULES), [""; 0]);
-        assert_eq!(limits(&followed, Rules { idle_release_is_on: false, ..RULES }), ["UtilizationPolicy"]);
+        assert_eq!(limits(&followed, RULES), ["UtilizationPolicy"]);
     }
 
     #[test]

@@ -12,6 +12,9 @@ use crate::places;
 /// The programs that run in pods.
 pub(super) const PROGRAMS: [&str; 3] = ["berth-brain", "berth-sdk", "berth-agent"];
 
+/// The machine's bundle of authorities, for programs that speak with somebody outside of the cluster.
+const AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
+
 /// A program's image.
 pub(super) struct ProgramImage {
     /// Its name in the manifests.
@@ -31,7 +34,8 @@ impl ProgramImage {
         let folder = tempfile::tempdir().map_err(at(Path::new("a temporary folder")))?;
         let stripped = folder.path().join(program);
         strip(&programs.join(program), &stripped)?;
-        let image = Image::of_files(&containerfile, &[&stripped], &format!("{name}:{tag}"))?;
+        let files = [stripped.as_path(), Path::new(AUTHORITIES)];
+        let image = Image::of_files(&containerfile, &files, &format!("{name}:{tag}"))?;
         Ok(Self { name, tag, image })
     }
 

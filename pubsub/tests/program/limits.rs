@@ -78,7 +78,7 @@ async fn case_32_zone_rebalancing_and_a_group_without_protection_are_named() {
     stage.change("care-ill", json!({"protection": "FULL_PROTECTION", "maximum": 9, "status": "ERROR"}));
     stage.simulator.fault("zones", scaling_groups("care-free", "")).unwrap();
     let groups = ["care-free", "care-ill"];
-    let running = watching(&stage, &groups, |settings| settings.idle_release_is_on = false).await;
+    let running = watching(&stage, &groups, |_| {}).await;
     wait_for_event("NoProtection", "care-free: its policy is NO_PROTECTION").await;
     wait_for_event(
         "UtilizationPolicy",
