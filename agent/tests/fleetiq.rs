@@ -132,7 +132,9 @@ async fn an_order_gives_the_instance_back_for_good() {
     assert!(refused.contains("denied"), "{refused}");
     stage.fault(Value::Null);
     let mut next = Agent::start(&stage, Given::marked(Phase::Active));
-    let words = next.deregister().await.unwrap();
+    // It may not be clear yet which instance this is.
+    let given_back = eventually(LIMIT, "the instance to be given back", async || next.deregister().await);
+    let words = given_back.await.unwrap();
     assert!(words.contains(&stage.instance), "{words}");
     next.stands(Protection::Released).await;
     assert_eq!(stage.server(), Value::Null);

@@ -8,6 +8,7 @@ mod stage;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use berth_agent::effects::Effect;
@@ -30,6 +31,8 @@ use self::stage::{GROUP, LIMIT, Stage};
 const LOOK: Duration = Duration::from_millis(50);
 /// Agents that run side by side.
 const SIDE_BY_SIDE: usize = 4;
+/// Nodes so far: they share an API server.
+static NODES: AtomicUsize = AtomicUsize::new(0);
 const ACTIVE: &str = "gamelift.status/active";
 const DRAINING: &str = "gamelift.status/draining";
 const PHASE: &str = "gamelift.status/phase";
@@ -69,7 +72,8 @@ impl Scene {
         let stage = Stage::new().await;
         let folder = tempfile::tempdir().expect("a folder");
         std::fs::write(folder.path().join("authority.pem"), stage.simulator.authority()).expect("written");
-        let node = format!("node-of-{}", stage.instance);
+        // Each simulator begins with the same instance.
+        let node = format!("node-{}-of-{}", NODES.fetch_add(1, Ordering::Relaxed), stage.instance);
         let nodes: Api<Node> = Api::all(client.clone());
         let object = json!({
             "metadata": { "name": node },
