@@ -131,7 +131,7 @@ impl Scene {
             "metadata": {
                 "name": name,
                 "finalizers": ["agones.dev/controller"],
-                "annotations": { "berth.dev/lease": HandOver::new(&self.node_uid, "boot-1").to_annotation() }
+                "annotations": { "berth.dev/lease": HandOver::new(&self.node, &self.node_uid, "boot-1").to_annotation() }
             },
             "spec": {
                 "health": { "disabled": true },

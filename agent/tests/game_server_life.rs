@@ -214,7 +214,7 @@ async fn what_the_node_cannot_take_goes_back_with_the_reason() {
     let two = json!([{ "name": "a", "containerPort": 5 }, { "name": "b", "containerPort": 6 }]);
     world.hand_over("static", spec(fixed)).await;
     world.hand_over("greedy", spec(two)).await;
-    let stranger = HandOver::new("another-node", "boot-1");
+    let stranger = HandOver::new(&world.node, "another-node", "boot-1");
     world.hand_over_to("astray", spec(json!([])), stranger).await;
     for (name, expected) in [
         ("static", "static port 9000/UDP is in use on the host"),

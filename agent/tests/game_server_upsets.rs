@@ -301,7 +301,7 @@ async fn a_server_that_somebody_moves_on_paper_stays_where_its_pod_is() {
     assert_eq!(after.state(), Some(State::Ready));
     assert_eq!(after.status.map(|status| status.address), before.status.map(|status| status.address));
     // Handed over in earnest: it is let go, and its pod with it.
-    let other = HandOver::new("another-node", "boot").to_annotation();
+    let other = HandOver::new("elsewhere", "another-node", "boot").to_annotation();
     let moved = json!({
         "metadata": { "annotations": { "berth.dev/lease": other } },
         "status": { "nodeName": "elsewhere" }
@@ -505,7 +505,7 @@ async fn a_place_that_was_wiped_while_no_agent_ran_is_restored() {
     let before = world.servers().get("wiped").await.expect("a server").status.expect("a status");
     agent.stop().await;
     change(&world, "wiped", json!({ "status": { "nodeName": "", "address": "", "ports": null } })).await;
-    let elsewhere = HandOver::new("another-node", "another-boot").to_annotation();
+    let elsewhere = HandOver::new("elsewhere", "another-node", "another-boot").to_annotation();
     let moved = json!({
         "metadata": { "annotations": { "berth.dev/lease": elsewhere } },
         "status": { "nodeName": "another" },

@@ -80,6 +80,9 @@ pub const FORMAT_VERSION: u32 = 1;
 pub struct HandOver {
     /// Format version.
     pub version: u32,
+    /// Name of the node. Whoever gets to write the server's status cannot change it, so that its agent may write it back.
+    #[serde(default)]
+    pub node: String,
     /// UID of the Node object.
     pub node_uid: String,
     /// Kernel boot of the node.
@@ -88,8 +91,13 @@ pub struct HandOver {
 
 impl HandOver {
     /// A hand-over in the present format.
-    pub fn new(node_uid: impl Into<String>, boot_id: impl Into<String>) -> Self {
-        Self { version: FORMAT_VERSION, node_uid: node_uid.into(), boot_id: boot_id.into() }
+    pub fn new(node: impl Into<String>, node_uid: impl Into<String>, boot_id: impl Into<String>) -> Self {
+        Self {
+            version: FORMAT_VERSION,
+            node: node.into(),
+            node_uid: node_uid.into(),
+            boot_id: boot_id.into(),
+        }
     }
 
     /// The text of the annotation.
@@ -187,7 +195,9 @@ mod tests {
 
     #[test]
     fn annotations_read_what_they_write_and_refuse_what_is_newer() {
-        let hand_over = HandOver::new("uid", "boot");
+        let hand_over = HandOver::new("node", "uid", "boot");
+        // What manifests/policies/agents-game-servers.yaml looks for.
+        assert!(hand_over.to_annotation().contains(r#""node":"node""#), "{}", hand_over.to_annotation());
         assert_eq!(HandOver::from_annotation(&hand_over.to_annotation()).expect("its own text"), hand_over);
         let newer = HandOver { version: 2, ..hand_over };
         assert!(HandOver::from_annotation(&newer.to_annotation()).is_err());

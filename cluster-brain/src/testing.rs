@@ -146,7 +146,7 @@ pub(crate) fn lease_renewed(name: &str, second: i64) -> Lease {
 pub(crate) fn view(name: &str, servers: usize) -> NodeView {
     NodeView {
         name: name.to_owned(),
-        offer: Ok(HandOver::new(format!("uid-{name}"), format!("boot-{name}"))),
+        offer: Ok(HandOver::new(name, format!("uid-{name}"), format!("boot-{name}"))),
         labels: BTreeMap::new(),
         taints: Vec::new(),
         free: Room { milli_cpu: 4000, memory_bytes: 4000, pods: 110 },

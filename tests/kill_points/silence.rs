@@ -137,7 +137,7 @@ impl<'a> Silence<'a> {
                 done.may_end.extend(server.uid());
                 let nodes: Api<Node> = Api::all(self.harbour.client.clone());
                 let uid = nodes.get(&self.node()).await?.uid().unwrap_or_default();
-                let other = HandOver::new(uid, "an-earlier-boot").to_annotation();
+                let other = HandOver::new(self.node(), uid, "an-earlier-boot").to_annotation();
                 let annotations =
                     json!({ "metadata": { "annotations": { names::LEASE_ANNOTATION: other } } });
                 let patch = Patch::Merge(annotations);

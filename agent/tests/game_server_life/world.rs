@@ -242,7 +242,7 @@ impl World {
 
     /// The brain hands a server to this node, in the write that creates it.
     pub(crate) async fn hand_over(&self, name: &str, spec: Value) -> GameServer {
-        self.hand_over_to(name, spec, HandOver::new(&self.node_uid, "boot-1")).await
+        self.hand_over_to(name, spec, HandOver::new(&self.node, &self.node_uid, "boot-1")).await
     }
 
     pub(crate) async fn hand_over_to(&self, name: &str, spec: Value, hand_over: HandOver) -> GameServer {

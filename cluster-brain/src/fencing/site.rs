@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn a_node_that_booted_again_has_no_sessions_of_its_last_boot() {
-        let given = HandOver::new("uid-n1", "boot-1").to_annotation();
+        let given = HandOver::new("n1", "uid-n1", "boot-1").to_annotation();
         let placed = server("a").ready().on("n1").annotation(names::LEASE_ANNOTATION, &given).build();
         let lapsed = Standing::Lapsed { is_over: false };
         let rows = [

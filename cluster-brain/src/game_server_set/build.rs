@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn one_write_makes_a_server_and_hands_it_over() {
-        let birth = Birth { node: "n1".to_owned(), hand_over: HandOver::new("node-uid", "boot") };
+        let birth = Birth { node: "n1".to_owned(), hand_over: HandOver::new("n1", "node-uid", "boot") };
         let mould = Mould::of(&set("lobby-abcde"));
         let server = json!(mould.cast(&mould.key("fghij"), Some(&birth)));
         let metadata = &server["metadata"];

@@ -195,7 +195,7 @@ mod tests {
     }
 
     fn birth() -> Birth {
-        Birth { node: "n1".to_owned(), hand_over: HandOver::new("u", "b") }
+        Birth { node: "n1".to_owned(), hand_over: HandOver::new("n1", "u", "b") }
     }
 
     #[test]

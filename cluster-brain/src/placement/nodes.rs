@@ -104,8 +104,9 @@ fn offer(
 ) -> Result<HandOver, Closed> {
     let node = node.ok_or(Closed::NoNode)?;
     let lease = lease.filter(|lease| lease.is_live(now)).ok_or(Closed::Silent)?;
-    let is_same_boot = lease.holder.as_ref().is_some_and(|holder| holder.boot_id == said.boot_id);
-    if said.node_uid != node.uid || said.node_uid.is_empty() || said.boot_id.is_empty() || !is_same_boot {
+    let holder =
+        lease.holder.as_ref().filter(|holder| holder.boot_id == said.boot_id).ok_or(Closed::Unknown)?;
+    if said.node_uid != node.uid || said.node_uid.is_empty() || said.boot_id.is_empty() {
         return Err(Closed::Unknown);
     }
     if !said.format_versions.contains(&FORMAT_VERSION) {
@@ -117,7 +118,7 @@ fn offer(
     if node.is_cordoned {
         return Err(Closed::Cordoned);
     }
-    Ok(HandOver::new(&said.node_uid, &said.boot_id))
+    Ok(HandOver::new(&holder.node, &said.node_uid, &said.boot_id))
 }
 
 fn less(room: Room, other: Room) -> Room {
@@ -160,7 +161,7 @@ mod tests {
             change(&mut status);
             offered(&|world| _ = world.cluster.put_game_node("n1", status.clone()), now)
         };
-        assert_eq!(offered(&|_| {}, now), Ok(HandOver::new("uid-n1", "boot-n1")));
+        assert_eq!(offered(&|_| {}, now), Ok(HandOver::new("n1", "uid-n1", "boot-n1")));
         assert_eq!(offered(&|_| {}, now + DAY), Err(Closed::Silent));
         assert_eq!(offered(&|world| world.cluster.nodes.clear(), now), Err(Closed::NoNode));
         assert_eq!(offered(&|world| world.cluster.leases.clear(), now), Err(Closed::Silent));

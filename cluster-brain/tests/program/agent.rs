@@ -111,7 +111,7 @@ impl Cluster {
         let played = Played {
             client: self.client.clone(),
             node: node.to_owned(),
-            hand_over: HandOver::new(object.uid().expect("a UID"), format!("boot-{node}")),
+            hand_over: HandOver::new(node, object.uid().expect("a UID"), format!("boot-{node}")),
             manner,
             crashes: Arc::clone(&crashes),
             complaints: Arc::clone(&complaints),

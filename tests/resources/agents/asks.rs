@@ -1,5 +1,6 @@
 //! The questions: one request each, as a dry run, and the answer that is wanted.
 
+use berth_api::node_lease::HandOver;
 use kube::Client;
 use kube::client::Body;
 use serde_json::{Value, json};
@@ -152,6 +153,11 @@ pub(super) fn needed(games: &Games) -> Vec<Ask> {
         Ask::patch("remove the finalizer", &server, json!({ "metadata": { "finalizers": [] } })),
         Ask::patch("restore what lost all", &games.server("wiped"), wiped.clone()),
         Ask::patch("restore what lost its node", &games.server("nodeless"), wiped),
+        Ask::patch(
+            "restore what was moved on paper",
+            &games.server("moved"),
+            json!({ "status": { "nodeName": "node-b" } }),
+        ),
         Ask::create("a pod of an account that may", &games.narrow_pods(), account("lobby")),
     ]);
     asks
@@ -192,6 +198,10 @@ pub(super) fn beyond_its_business(games: &Games) -> Vec<Ask> {
     let node = "/api/v1/nodes/node-b";
     let leases = "/apis/coordination.k8s.io/v1/namespaces/berth-system/leases";
     let claim = json!({ "status": { "nodeName": "node-b" }, "metadata": { "annotations": { "berth.dev/pod-uid": "x" } } });
+    let leased = json!({
+        "status": { "nodeName": "node-b" },
+        "metadata": { "annotations": { "berth.dev/lease": HandOver::new("node-b", "u", "b").to_annotation() } },
+    });
     let without_owner = {
         let mut pod = game_pod("orphan", "node-b");
         pod["metadata"]["ownerReferences"] = json!([]);
@@ -235,6 +245,8 @@ pub(super) fn beyond_its_business(games: &Games) -> Vec<Ask> {
         ),
         server("take one that waits", "waiting", &claim, "must have been node-b"),
         server("take one of another pod", "nodeless", &claim, "must have been node-b"),
+        server("take one by a lease of one's own", "moved", &leased, "must have been node-b"),
+        server("take one that is leased to another", "on-a", &leased, "must have been node-b"),
         Ask::create("make a server", &games.servers(), waiting("made"))
             .refused(["gameservers.agents.berth.dev", "they make none"]),
         pod(

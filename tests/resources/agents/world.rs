@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use berth_api::node_lease::HandOver;
 use berth_dev::{ControlPlane, install, source_folder};
 use berth_stories::resources::apply_definitions;
 use k8s_openapi::api::authentication::v1::TokenRequest;
@@ -190,10 +191,12 @@ impl World {
             self.create("/api/v1/namespaces/berth-system/pods", pod).await;
         }
         let pod = json!({ "berth.dev/pod-uid": "pod-b" });
+        let lease = json!({ "berth.dev/lease": HandOver::new("node-b", "uid-b", "boot-b").to_annotation() });
         for server in [
             server("waiting", json!({}), json!({ "state": "Creating" })),
             server("wiped", json!({}), json!({})),
             server("nodeless", pod, json!({ "state": "Ready", "nodeName": "" })),
+            server("moved", lease, json!({ "state": "Ready", "nodeName": "elsewhere" })),
         ] {
             self.create(&open.servers(), server).await;
         }

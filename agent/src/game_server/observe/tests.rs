@@ -212,7 +212,7 @@ fn a_pod_of_the_same_name_may_be_a_strangers() {
 #[test]
 fn a_hand_over_names_node_and_boot() {
     let given = |node: &str, boot: &str| {
-        server(json!({ "berth.dev/lease": HandOver::new(node, boot).to_annotation() }))
+        server(json!({ "berth.dev/lease": HandOver::new("n", node, boot).to_annotation() }))
     };
     assert_eq!(handed(&given("node-uid", "boot"), &identity()), Handed::ToUs);
     assert_eq!(handed(&given("node-uid", "earlier"), &identity()), Handed::ToAnotherBoot);
