@@ -103,4 +103,4 @@ format: ## format the code
 	@$(CARGO) fmt --all
 
 clean: ## remove build results of this checkout (not the shared cache)
-	@$(CARGO) clean --workspace
+	@$(CARGO) clean

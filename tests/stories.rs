@@ -12,6 +12,8 @@ mod a_full_node_is_upgraded;
 mod a_game_in_a_hurry_becomes_ready;
 #[path = "stories/a_node_is_cut_off.rs"]
 mod a_node_is_cut_off;
+#[path = "stories/a_node_is_drained_with_players_on.rs"]
+mod a_node_is_drained_with_players_on;
 #[path = "stories/a_pod_is_confined.rs"]
 mod a_pod_is_confined;
 #[path = "stories/a_pod_of_several_containers_has_one_game.rs"]

@@ -43,6 +43,12 @@ impl GamePod {
     }
 }
 
+/// The phase that kubelet has the pod in, or the API server until kubelet says so.
+#[must_use]
+pub fn phase(pod: &Pod) -> Option<&str> {
+    pod.status.as_ref()?.phase.as_deref()
+}
+
 /// How long a pod stays on a node with a taint of ours that evicts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Endures {

@@ -169,10 +169,15 @@ impl Scene {
         self.servers().patch(name, &PatchParams::default(), &patch).await.expect("changed");
     }
 
-    async fn order(&self, order: Value) {
-        let game_nodes: Api<GameNode> = Api::all(self.client.clone());
+    /// The agent makes the GameNode, in its own time.
+    async fn order(&mut self, order: Value) {
         let patch = Patch::Merge(json!({ "spec": { "drain": order } }));
-        game_nodes.patch(&self.node, &PatchParams::default(), &patch).await.expect("ordered");
+        self.until("taken an order", async |scene| {
+            let game_nodes: Api<GameNode> = Api::all(scene.client.clone());
+            let ordered = game_nodes.patch(&scene.node, &PatchParams::default(), &patch).await;
+            ordered.map(drop).map_err(|error| error.to_string())
+        })
+        .await;
     }
 
     /// Waits for the scene to be as it should, and revives the agent meanwhile.

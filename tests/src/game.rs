@@ -89,7 +89,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Waits until every container of a pod runs: a server is Ready when its game says so, whatever the others do.
+    /// Waits until every container of a pod runs, and gives back the pod as it is then.
     ///
     /// # Errors
     /// One does not in time: what kubelet says of the pod.

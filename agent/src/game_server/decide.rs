@@ -278,9 +278,12 @@ fn attend(seen: &Observed, pod: &PodFacts, now: Timestamp) -> Step {
         return step;
     }
     // A server is never Ready without the addresses that players need, nor before its container is known where
-    // a later restart must be told from an earlier one.
-    let is_reachable =
-        !pod.addresses.is_empty() && seen.has_address && pod.is_container_known && pod.over_since.is_none();
+    // a later restart must be told from an earlier one, nor while anybody may evict its pod.
+    let is_reachable = !pod.addresses.is_empty()
+        && seen.has_address
+        && pod.is_container_known
+        && pod.is_held_by_budgets
+        && pod.over_since.is_none();
     match &seen.wishes.state {
         Some(StateWish::Ready | StateWish::Allocate { .. } | StateWish::Reserve { .. }) if !is_reachable => {
             return Step::Wait(None);

@@ -23,7 +23,7 @@ use crate::drain::notice::Notice;
 use crate::identity::Identity;
 use crate::node::NodeFacts;
 use crate::node::room::{minus, taken_by};
-use crate::pods::{Endures, endures, is_pod_of};
+use crate::pods::{Endures, endures, is_pod_of, phase};
 
 mod endings;
 mod hindrance;
@@ -173,6 +173,9 @@ pub struct PodFacts {
     pub addresses: Vec<String>,
     /// The game's container is known well enough to tell a later restart from an earlier one.
     pub is_container_known: bool,
+    /// A disruption budget keeps the pod from being evicted. The API server asks none for a pod in phase Pending, which it
+    /// is until kubelet has told that all of its containers were started.
+    pub is_held_by_budgets: bool,
     /// The game's container is another one than when the server became Ready.
     pub restarted_since_ready: bool,
     /// How long it has to end.
@@ -360,6 +363,7 @@ fn sight(server: &GameServer, pod: Option<&Pod>, memory: &Memory, node: &str) ->
         ending: ending(server, pod).or_else(|| over.filter(|_| !restarts).and_then(failure)),
         over_since: over.map(|exit| exit.at),
         addresses: addresses(pod, &memory.sandbox_addresses),
+        is_held_by_budgets: phase(pod).is_some_and(|phase| phase != "Pending"),
         is_container_known: !restarts || (running && container.is_some()),
         restarted_since_ready: restarts && at_ready.is_some() && (is_another || has_ended || over.is_some()),
         hindrance: hindrance(server, pod),

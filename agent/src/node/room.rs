@@ -7,6 +7,8 @@ use berth_api::quantity::Quantity;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Written;
 
+use crate::pods::phase;
+
 type Amounts = BTreeMap<String, Written>;
 
 #[derive(Clone, Copy, Default)]
@@ -80,8 +82,7 @@ pub fn taken_by(spec: &PodSpec) -> Room {
 
 /// Whether a pod takes room: one that has ended does not, one that is being deleted does.
 pub fn takes_room(pod: &Pod) -> bool {
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    !matches!(phase, Some("Succeeded" | "Failed"))
+    !matches!(phase(pod), Some("Succeeded" | "Failed"))
 }
 
 /// The sum of two rooms.

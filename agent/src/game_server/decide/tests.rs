@@ -66,6 +66,7 @@ fn pod() -> PodFacts {
         uid: "pod-1".into(),
         addresses: vec!["10.1.0.5".into()],
         is_container_known: true,
+        is_held_by_budgets: true,
         ..PodFacts::default()
     }
 }
@@ -257,6 +258,7 @@ fn what_the_game_asks_for_is_granted_once_players_could_reach_it() {
                 Observed { has_address: false, ..seen.clone() },
                 Observed { wishes: wishes.clone(), ..with_pod(state, |pod| pod.addresses.clear()) },
                 Observed { wishes: wishes.clone(), ..with_pod(state, |pod| pod.is_container_known = false) },
+                Observed { wishes: wishes.clone(), ..with_pod(state, |pod| pod.is_held_by_budgets = false) },
             ];
             for seen in unreachable {
                 let step = decide(&seen, at(1));

@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 
 use super::Ending;
+use crate::pods::phase;
 
 /// What kubelet says of a pod that it will not run; `OutOf…` is one of them too.
 const REFUSALS: [&str; 6] = [
@@ -94,7 +95,7 @@ pub(super) fn ending(server: &GameServer, pod: &Pod) -> Option<Ending> {
         let why = why.filter(|why| *why != "Error").map(|why| format!(" ({why})")).unwrap_or_default();
         (code, format!("container {name} ended with exit code {code}{why}"))
     });
-    match status.phase.as_deref() {
+    match phase(pod) {
         Some("Failed") => {
             let was_run = status.container_statuses.as_ref().is_some_and(|statuses| !statuses.is_empty());
             let is_refusal = reason.starts_with("OutOf") || REFUSALS.contains(&reason.as_str());

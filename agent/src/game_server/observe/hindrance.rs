@@ -4,6 +4,7 @@ use berth_api::game_server::GameServer;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 
 use super::endings::game_status;
+use crate::pods::phase;
 
 /// What kubelet says keeps the game from running.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,12 +31,15 @@ pub(in crate::game_server) enum Hindrance {
     },
 }
 
-/// What kubelet says of the containers that have to run before the game does, and of the game's own.
+/// What kubelet says of the containers that have to run before the game does, of the game's own, and of those without which
+/// the pod does not run.
 pub(super) fn hindrance(server: &GameServer, pod: &Pod) -> Option<Hindrance> {
     let status = pod.status.as_ref()?;
-    if !matches!(status.phase.as_deref(), Some("Pending" | "Running")) {
-        return None;
-    }
+    let is_pending = match phase(pod) {
+        Some("Pending") => true,
+        Some("Running") => false,
+        Some(_) | None => return None,
+    };
     let init = status.init_container_statuses.iter().flatten();
     let game = game_status(server, pod);
     let all: Vec<&ContainerStatus> = init.chain(game).collect();
@@ -44,12 +48,11 @@ pub(super) fn hindrance(server: &GameServer, pod: &Pod) -> Option<Hindrance> {
     }
     let runs = game.and_then(|game| game.state.as_ref()).is_some_and(|state| state.running.is_some());
     if runs {
-        return None;
+        let mut others = status.container_statuses.iter().flatten().filter(|_| is_pending);
+        return others
+            .find_map(|one| named(one).or_else(|| Some(Hindrance::NotStarted { message: waits(one)? })));
     }
-    let waits = all.iter().find_map(|one| {
-        let waiting = one.state.as_ref()?.waiting.as_ref()?;
-        Some(format!("container {} waits: {}", one.name, waiting.reason.as_deref().unwrap_or("no reason")))
-    });
+    let waits = all.iter().find_map(|one| waits(one));
     let runs_init = all.iter().find(|one| {
         let state = one.state.as_ref();
         Some(one.name.as_str()) != game.map(|game| game.name.as_str())
@@ -62,6 +65,11 @@ pub(super) fn hindrance(server: &GameServer, pod: &Pod) -> Option<Hindrance> {
         (None, None) => "kubelet says nothing of its containers".to_owned(),
     };
     Some(Hindrance::NotStarted { message })
+}
+
+fn waits(one: &ContainerStatus) -> Option<String> {
+    let waiting = one.state.as_ref()?.waiting.as_ref()?;
+    Some(format!("container {} waits: {}", one.name, waiting.reason.as_deref().unwrap_or("no reason")))
 }
 
 fn named(one: &ContainerStatus) -> Option<Hindrance> {
@@ -181,7 +189,25 @@ mod tests {
                 ),
                 Some(Hindrance::NotStarted { message: message("init container prepare has not ended") }),
             ),
-            ("it runs", pending(vec![], container("main", 0, running())), None),
+            (
+                "it runs",
+                json!({ "phase": "Running", "containerStatuses": [container("main", 0, running())] }),
+                None,
+            ),
+            (
+                "it runs, and another container of its pod does not",
+                json!({ "phase": "Pending", "containerStatuses": [
+                    container("main", 0, running()), container("logs", 0, waiting("ContainerCreating")),
+                ] }),
+                Some(Hindrance::NotStarted { message: message("container logs waits: ContainerCreating") }),
+            ),
+            (
+                "it runs, and another container of its pod has no image",
+                json!({ "phase": "Pending", "containerStatuses": [
+                    container("logs", 0, waiting("ErrImagePull")), container("main", 0, running()),
+                ] }),
+                Some(Hindrance::Image { message: message("container logs: ErrImagePull: m") }),
+            ),
             ("it has failed", json!({ "phase": "Failed" }), None),
         ];
         let mut server = GameServer::new("gs", GameServerSpec::default());

@@ -18,6 +18,7 @@ fn seen(state: State, change: impl FnOnce(&mut Observed, &mut PodFacts)) -> Obse
         uid: "pod-1".into(),
         addresses: vec!["10.1.0.5".into()],
         is_container_known: true,
+        is_held_by_budgets: true,
         ..PodFacts::default()
     };
     let mut seen = Observed {

@@ -15,7 +15,7 @@ use crate::game_server::observe::{game_status, has_foreign_sidecar};
 use crate::game_server::pod::{is_on_host, sdk_ports_of};
 use crate::game_server::sandbox::{Opened, Wanted, generation_at};
 use crate::host::{Exit, Host, HostError, SdkSockets};
-use crate::pods::is_pod_of;
+use crate::pods::{is_pod_of, phase};
 
 impl<H: Host> Worker<H> {
     /// The clock for pings starts with the game's container.
@@ -39,8 +39,7 @@ impl<H: Host> Worker<H> {
         let Some(pod) = self.pod.as_deref().filter(|pod| is_pod_of(pod, &self.server)) else {
             return self.let_pod_be();
         };
-        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-        if matches!(phase, Some("Failed" | "Succeeded")) || pod.metadata.deletion_timestamp.is_some() {
+        if matches!(phase(pod), Some("Failed" | "Succeeded")) || pod.metadata.deletion_timestamp.is_some() {
             return self.let_pod_be();
         }
         let now = self.actor.clock.instant();
