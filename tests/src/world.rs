@@ -192,8 +192,8 @@ impl Stage {
     /// # Errors
     /// Something stays.
     pub async fn strike(&self) -> anyhow::Result<()> {
-        self.fleets().delete_collection(&DeleteParams::default(), &ListParams::default()).await?;
-        self.game_servers().delete_collection(&DeleteParams::default(), &ListParams::default()).await?;
+        delete_all(&self.fleets(), &DeleteParams::default()).await?;
+        delete_all(&self.game_servers(), &DeleteParams::default()).await?;
         berth_dev::eventually(STEP, "an empty stage", async || {
             let servers = self.all_servers().await?.len();
             let pods = self
@@ -208,4 +208,20 @@ impl Stage {
         .await?;
         Ok(())
     }
+}
+
+/// Deletes every object that an API reaches. It is asked again where it gives no answer: an API server cuts a request off
+/// that takes it too long, and on a busy machine one that deletes many may.
+///
+/// # Errors
+/// It refuses, time and again.
+pub async fn delete_all<K>(api: &Api<K>, how: &DeleteParams) -> anyhow::Result<()>
+where
+    K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+{
+    let deleted = berth_dev::eventually(STEP, "everything to be deleted", async || {
+        api.delete_collection(how, &ListParams::default()).await
+    });
+    deleted.await?;
+    Ok(())
 }

@@ -12,7 +12,7 @@ use berth_stories::admin::{documented, families, fetch};
 use berth_stories::confinement::{Program, SETS, read};
 use berth_stories::game::{address_of, ask, game_container, game_server, pod, spec};
 use berth_stories::resources::{apply_strictly, resource};
-use berth_stories::world::{STEP, shipped_story};
+use berth_stories::world::{STEP, delete_all, shipped_story};
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DeleteParams, ListParams, PostParams};
@@ -116,7 +116,7 @@ async fn games_run_where_they_are_let_in(cluster: &Cluster) -> anyhow::Result<()
         let answer = ask(address_of(&ready).context("an address")?, "ahoy").await?;
         assert!(answer.contains("ahoy"), "{answer}");
     }
-    servers.delete_collection(&DeleteParams::default(), &ListParams::default()).await?;
+    delete_all(&servers, &DeleteParams::default()).await?;
     eventually(STEP, "the games to be gone", async || {
         let left = servers.list(&ListParams::default()).await.map_err(|error| error.to_string())?.items;
         if left.is_empty() { Ok(()) } else { Err(format!("{} are left", left.len())) }

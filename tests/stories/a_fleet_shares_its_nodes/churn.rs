@@ -10,7 +10,7 @@ use berth_api::lifecycle::State;
 use berth_api::quantity::Quantity;
 use berth_dev::eventually;
 use berth_stories::game::{address_of, fleet, game_container, pod, spec};
-use berth_stories::world::{IDLE, STEP, Stage};
+use berth_stories::world::{IDLE, STEP, Stage, delete_all};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt as _;
@@ -167,9 +167,7 @@ impl<'a> Churn<'a> {
 
     /// The others leave.
     pub(crate) async fn end(&self) -> anyhow::Result<()> {
-        let background = DeleteParams::background();
-        self.deployments().delete_collection(&background, &ListParams::default()).await?;
-        Ok(())
+        delete_all(&self.deployments(), &DeleteParams::background()).await
     }
 
     /// Whether there was something to be done.
@@ -247,7 +245,8 @@ impl<'a> Churn<'a> {
 
     /// A server that is Ready and is to stay.
     async fn choose(&mut self) -> anyhow::Result<Option<GameServer>> {
-        let mut servers = self.stage.all_servers().await.map_err(anyhow::Error::msg)?;
+        let mut servers =
+            eventually(STEP, "the servers to be listed", async || self.stage.all_servers().await).await?;
         servers.retain(|server| {
             server.state() == Some(State::Ready) && server.metadata.deletion_timestamp.is_none()
         });
@@ -255,23 +254,33 @@ impl<'a> Churn<'a> {
     }
 
     async fn scale(&self, size: i32) -> anyhow::Result<()> {
-        let patch = Patch::Merge(json!({ "spec": { "replicas": size } }));
-        self.stage.fleets().patch(FLEET, &PatchParams::default(), &patch).await?;
-        Ok(())
+        scale(&self.stage.fleets(), FLEET, size).await
     }
 
     async fn scale_others(&self, name: &str, size: i32) -> anyhow::Result<()> {
-        let patch = Patch::Merge(json!({ "spec": { "replicas": size } }));
-        self.deployments().patch(name, &PatchParams::default(), &patch).await?;
-        Ok(())
+        scale(&self.deployments(), name, size).await
     }
 }
 
-/// Whether the write was taken. That the object has changed or gone is no failure.
+async fn scale<K>(api: &Api<K>, name: &str, size: i32) -> anyhow::Result<()>
+where
+    K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+{
+    let patch = Patch::Merge(json!({ "spec": { "replicas": size } }));
+    let scaled = eventually(STEP, format!("{name} to be scaled"), async || {
+        api.patch(name, &PatchParams::default(), &patch).await
+    });
+    scaled.await?;
+    Ok(())
+}
+
+/// Whether the write was taken. That the object has changed or gone is no failure, nor that a busy API server gives no
+/// answer.
 fn settled(answer: kube::Result<()>) -> anyhow::Result<bool> {
     match answer {
         Ok(()) => Ok(true),
         Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(false),
+        Err(kube::Error::Service(_) | kube::Error::HyperError(_)) => Ok(false),
         Err(error) => Err(error.into()),
     }
 }
