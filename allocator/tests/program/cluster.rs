@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use berth_api::allocation::proto::allocation_service_client::AllocationServiceClient;
+use berth_api::allocation::proto::{AllocationRequest, AllocationResponse};
 use berth_api::game_server::GameServer;
 use berth_api::lifecycle::State;
 use berth_dev::{ControlPlane, ControlPlaneOptions, Daemon, Launch, eventually, install};
@@ -14,11 +15,27 @@ use kube::api::{Api, ListParams, PostParams};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::{IntoRequest, Response, Status};
 
 use super::certificates::{Authority, Signed};
 
 /// How long a condition may take on a machine that is busy with other tests.
 pub(crate) const LIMIT: Duration = Duration::from_secs(120);
+/// How long a call waits for its answer on a connection that may be refused.
+const UNHEARD: Duration = Duration::from_secs(30);
+
+/// A call on a connection that may be refused. With TLS 1.3 a client takes a connection for made before it can know that,
+/// and a call that it begins in between may be answered by nobody, not even by an error.
+pub(crate) async fn allocate_if_let_in(
+    channel: Channel,
+    request: impl IntoRequest<AllocationRequest>,
+) -> Result<AllocationResponse, Status> {
+    let mut service = AllocationServiceClient::new(channel);
+    match tokio::time::timeout(UNHEARD, service.allocate(request)).await {
+        Ok(answer) => answer.map(Response::into_inner),
+        Err(_) => Err(Status::unavailable(format!("no answer within {UNHEARD:?}"))),
+    }
+}
 /// The name that the allocators' certificates are for.
 pub(crate) const HOST: &str = "allocator.test";
 

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tonic::Code;
 
 use super::certificates::{Authority, Signed};
-use super::cluster::{Allocator, Cluster};
+use super::cluster::{Allocator, Cluster, allocate_if_let_in};
 
 fn request(cluster: &Cluster) -> AllocationRequest {
     AllocationRequest { namespace: cluster.namespace.clone(), ..AllocationRequest::default() }
@@ -181,10 +181,7 @@ async fn its_metrics_are_documented(allocator: &Allocator) {
 
 pub(crate) async fn gets_in(cluster: &Cluster, allocator: &Allocator, signed: Option<&Signed>) -> bool {
     let Ok(channel) = cluster.channel(allocator, signed).await else { return false };
-    let mut service =
-        berth_api::allocation::proto::allocation_service_client::AllocationServiceClient::new(channel);
-    // With TLS 1.3 a client learns at its first call that its certificate was refused.
-    match service.allocate(request(cluster)).await {
+    match allocate_if_let_in(channel, request(cluster)).await {
         Ok(_) => true,
         Err(status) => status.code() == Code::ResourceExhausted,
     }
