@@ -87,6 +87,8 @@ pub(crate) struct Churn<'a> {
     /// When the line is heard again.
     silent_until: Option<Instant>,
     sessions: BTreeSet<Session>,
+    /// Servers whose games were told to end: the agents may be dead just then, and such a server still shows Ready.
+    doomed: BTreeSet<String>,
     lone: Vec<GameServer>,
     done: BTreeMap<Act, usize>,
     acts: Vec<String>,
@@ -109,6 +111,7 @@ impl<'a> Churn<'a> {
             dead: Vec::new(),
             silent_until: None,
             sessions: BTreeSet::new(),
+            doomed: BTreeSet::new(),
             lone,
             done: BTreeMap::new(),
             acts: Vec::new(),
@@ -268,6 +271,9 @@ impl<'a> Churn<'a> {
             return Ok(false);
         }
         let Some(server) = self.choose(|state| state == State::Ready).await? else { return Ok(false) };
+        if self.doomed.contains(&server.name_any()) {
+            return Ok(false);
+        }
         let Some(session) = allocate(self.harbour, &server).await? else { return Ok(false) };
         self.note(format!("allocate {}", session.name));
         self.sessions.insert(session);
@@ -299,6 +305,7 @@ impl<'a> Churn<'a> {
 
     async fn order(&mut self, name: &str, order: &str) -> anyhow::Result<bool> {
         self.note(format!("{name}: {order}"));
+        self.doomed.insert(name.to_owned());
         let patch =
             Patch::Merge(json!({ "metadata": { "annotations": { "simulated.kubelet/order": order } } }));
         settled(self.harbour.pods().patch(name, &PatchParams::default(), &patch).await.map(drop))
