@@ -1,6 +1,7 @@
 //! A process told apart from a later one that got the same number.
 
 use std::os::fd::OwnedFd;
+use std::process::Child;
 use std::time::Duration;
 
 use procfs::process::Process;
@@ -24,6 +25,13 @@ impl Identity {
         // The first thread of a dying process is a zombie while others may still write files.
         let is_dead = matches!(stat.state, 'Z' | 'X' | 'x') && stat.num_threads <= 1;
         (!is_dead).then_some(Self { pid, started: stat.starttime })
+    }
+
+    /// A child that nobody has waited for: it is there even if it has ended already.
+    pub(crate) fn of_child(child: &Child) -> Option<Self> {
+        let pid = child.id().try_into().ok()?;
+        let stat = Process::new(pid).and_then(|process| process.stat()).ok()?;
+        Some(Self { pid, started: stat.starttime })
     }
 
     /// The running process.
@@ -108,6 +116,7 @@ mod tests {
     use std::process::Command;
 
     use super::*;
+    use crate::eventually::eventually;
 
     #[test]
     fn another_start_time_is_another_process() {
@@ -125,6 +134,22 @@ mod tests {
         assert!(identity.wait_gone(Duration::from_secs(10)));
         assert!(!identity.is_alive());
         child.wait().unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_child_that_has_ended_is_known_until_it_is_waited_for() {
+        let mut child = Command::new("true").spawn().unwrap();
+        let pid = child.id().try_into().unwrap();
+        let ended =
+            eventually(Duration::from_secs(60), "the child to end", async || match Identity::of(pid) {
+                None => Ok(()),
+                Some(_) => Err("it runs"),
+            });
+        ended.await.unwrap();
+        let identity = Identity::of_child(&child).unwrap();
+        assert!(!identity.is_alive());
+        assert!(child.wait().unwrap().success());
+        assert_eq!(Identity::of_child(&child), None);
     }
 
     #[test]

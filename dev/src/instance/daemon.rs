@@ -48,14 +48,6 @@ pub enum DaemonError {
         /// Why.
         source: InstanceError,
     },
-    /// It ended at once.
-    #[error("{name} ended as soon as it was started: see {log}")]
-    Ended {
-        /// What the instance calls it.
-        name: String,
-        /// Where it says why.
-        log: PathBuf,
-    },
     /// It does not end.
     #[error("{name} does not end")]
     Stays {
@@ -165,10 +157,10 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Starts it.
+    /// Starts it. That it ends at once is seen as any other end.
     ///
     /// # Errors
-    /// When its program cannot be run, or ends at once.
+    /// When its program cannot be run.
     pub fn start(instance: &Arc<Instance>, launch: Launch) -> Result<Self, DaemonError> {
         let log = log_path(instance, &launch.name)?;
         let current = Mutex::new(spawn(instance, &launch, &log)?);
@@ -347,9 +339,7 @@ fn spawn(instance: &Instance, launch: &Launch, log: &Path) -> Result<Identity, D
         Place::NewNode => on_own_thread(launch, command, node_spaces::leave)?,
         Place::Node(holder) => on_own_thread(launch, command, move || node_spaces::enter(holder))?,
     };
-    let pid = child.id().try_into().unwrap_or(i32::MAX);
-    let ended = || DaemonError::Ended { name: launch.name.clone(), log: log.to_owned() };
-    let identity = Identity::of(pid).ok_or_else(ended)?;
+    let identity = Identity::of_child(&child).ok_or_else(|| started(io::ErrorKind::NotFound.into()))?;
     let recorded = instance.adopt(&launch.name, identity, child);
     recorded.map_err(|source| DaemonError::Record { name: launch.name.clone(), source })?;
     Ok(identity)
@@ -369,5 +359,21 @@ fn on_own_thread(
         Ok(Ok(child)) => Ok(child),
         Ok(Err(source)) => Err(DaemonError::Start { name, program, source }),
         Err(source) => Err(DaemonError::Place { name, source }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn one_that_ends_at_once_has_been_started_and_how_it_ended_is_known() {
+        let instance = Instance::create("brief").unwrap();
+        for turn in 0..50 {
+            let daemon =
+                Daemon::start(&instance, Launch::new(format!("brief-{turn}"), "/bin/false")).unwrap();
+            let status = daemon.wait(END_LIMIT).await.unwrap();
+            assert_eq!(status.and_then(|status| status.code()), Some(1), "{turn}");
+        }
     }
 }
