@@ -22,8 +22,10 @@ BENCH_PROFILE ?= release
 SECONDS ?= 60
 SOAK_SECONDS ?= 3600
 SOAK_KILLS ?= 1000
+# How long `make fuzz` goes on at each port.
+FUZZ_SECONDS ?= 600
 
-.PHONY: help run down status images test check units chaos soak bench format generate clean machine
+.PHONY: help run down status images test check units chaos soak fuzz bench format generate clean machine
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -72,6 +74,11 @@ soak: ## each program dies before and after each of its effects; then the same a
 	@$(MAKE) --no-print-directory chaos SECONDS=$(SOAK_SECONDS) KILLS=$(SOAK_KILLS)
 	@BERTH_AGENT_KILLS=100 BERTH_SHARED_SERVERS=200 BERTH_SHARED_SECONDS=600 BERTH_PARTITION_SECONDS=360 BERTH_STARTS=1000 \
 		$(CARGO) test --package berth-stories --test stories -- --nocapture the_agent_dies a_fleet_shares a_node_is_cut_off a_game_in_a_hurry
+
+fuzz: ## nonsense at each port of the SDK for FUZZ_SECONDS: no panic, no memory, and the neighbour served meanwhile
+	@$(CARGO) build --quiet --package berth-sdk
+	@BERTH_FUZZ_SECONDS=$(FUZZ_SECONDS) BERTH_FUZZ_SEED=$${SEED:-$$(shuf -i 1-1000000000000 -n 1)} \
+		$(CARGO) test --package berth-sdk --test program -- --nocapture changed_nonsense
 
 bench: ## what Berth costs, as one table; BENCH="--json --servers 2000" and the like
 	@$(CARGO) build --quiet --profile $(BENCH_PROFILE) --workspace --bins

@@ -3,10 +3,13 @@
 //!
 //! The API server is real, and the agent has the rights that an agent has; the test plays brain, kubelet and operator.
 
+#[path = "game_server_life/others.rs"]
+#[allow(dead_code, reason = "the tests of a server's life use all of it")]
+mod others;
 #[path = "game_server_life/rights.rs"]
 mod rights;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -25,21 +28,14 @@ use kube::{Client, ResourceExt as _};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use self::others::{bare, make_pod};
+
 const LIMIT: Duration = Duration::from_secs(120);
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(50);
 /// Agents that run side by side.
 const SIDE_BY_SIDE: usize = 4;
 const DRAINING: &str = "gamelift.status/draining";
-
-async fn prepare(control_plane: &ControlPlane) {
-    let client = control_plane.client();
-    let crds = Path::new(env!("CARGO_MANIFEST_DIR")).join("../manifests/crds");
-    for name in ["gameservers.yaml", "gamenodes.yaml"] {
-        berth_dev::install::apply(&client, &crds.join(name)).await.expect("our resources");
-    }
-    rights::install(control_plane).await;
-}
 
 /// One node, its agent, and a session on it.
 struct Scene {
@@ -143,27 +139,6 @@ impl Scene {
         self.servers().create(&PostParams::default(), &object).await.expect("it is created")
     }
 
-    /// As Agones makes one: it tolerates nothing.
-    async fn make_pod(&self, server: &GameServer) {
-        let pod = json!({
-            "metadata": {
-                "name": server.name_any(),
-                "labels": { "agones.dev/role": "gameserver" },
-                "annotations": { "agones.dev/container": "main" },
-                "ownerReferences": [{
-                    "apiVersion": "agones.dev/v1", "kind": "GameServer", "name": server.name_any(),
-                    "uid": server.uid(), "controller": true, "blockOwnerDeletion": true
-                }]
-            },
-            "spec": {
-                "nodeName": self.node, "restartPolicy": "Never",
-                "containers": [{ "name": "main", "image": "game:1" }]
-            }
-        });
-        let pod = serde_json::from_value(pod).expect("a pod");
-        self.pods().create(&PostParams::default(), &pod).await.expect("made");
-    }
-
     async fn change(&self, name: &str, change: Value) {
         let patch = Patch::Merge(change);
         self.servers().patch(name, &PatchParams::default(), &patch).await.expect("changed");
@@ -239,7 +214,8 @@ impl Scene {
             .into_iter()
             .any(|side| self.point == KillPoint::new(Effect::EndSession, side));
         let arena = self.hand_over("arena").await;
-        self.make_pod(&arena).await;
+        // As Agones makes one: it tolerates nothing.
+        make_pod(&self.pods(), &arena, &self.node, &bare()).await;
         self.hand_over("lobby").await;
         self.start();
         for name in ["arena", "lobby"] {
@@ -316,7 +292,7 @@ impl Drop for Scene {
 #[tokio::test(flavor = "multi_thread")]
 async fn whichever_step_of_a_drain_the_agent_dies_at_its_successor_goes_on_and_the_session_is_whole() {
     let control_plane = ControlPlane::shared().await.expect("an API server");
-    prepare(control_plane).await;
+    rights::install(control_plane).await;
     let points =
         Effect::OF_DRAIN.iter().flat_map(|effect| Side::ALL.map(|side| KillPoint::new(*effect, side)));
     futures::stream::iter(points)

@@ -19,10 +19,11 @@ use berth_api::link::Change;
 use berth_dev::eventually;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
-use kube::api::{Api, Patch, PatchParams, PostParams};
+use kube::api::{Api, Patch, PatchParams};
 use kube::{Resource as _, ResourceExt};
 use serde_json::{Value, json};
 
+use self::world::others::{bare_on, make_pod};
 use self::world::{Game, LIMIT, World, one_port, spec};
 
 const REASON: &str = "gamelift.status/drain-reason";
@@ -368,27 +369,7 @@ async fn an_order_given_while_the_api_server_is_away_is_carried_out_when_it_is_b
 async fn a_pod_that_agones_made_gets_its_toleration_and_time_before_the_taint() {
     let world = World::new().await;
     let server = world.hand_over("arena", spec(one_port())).await;
-    let pod = json!({
-        "metadata": {
-            "name": "arena",
-            "labels": { "agones.dev/role": "gameserver" },
-            "annotations": { "agones.dev/container": "main" },
-            "ownerReferences": [{
-                "apiVersion": "agones.dev/v1", "kind": "GameServer", "name": "arena",
-                "uid": server.uid(), "controller": true, "blockOwnerDeletion": true
-            }]
-        },
-        "spec": {
-            "nodeName": world.node,
-            "restartPolicy": "Never",
-            "containers": [{
-                "name": "main", "image": "game:1",
-                "ports": [{ "containerPort": 7654, "hostPort": 7002, "protocol": "UDP" }]
-            }]
-        }
-    });
-    let pod = serde_json::from_value(pod).expect("a pod");
-    world.pods().create(&PostParams::default(), &pod).await.expect("made");
+    make_pod(&world.pods(), &server, &world.node, &bare_on(7002)).await;
     let agent = world.start().await;
     let mut game = world.connect(&[]).await;
     world.until_state("arena", State::Scheduled).await;

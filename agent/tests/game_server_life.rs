@@ -19,6 +19,7 @@ use kube::{Api, ResourceExt};
 use serde_json::json;
 use std::time::Duration;
 
+use self::world::others::{bare_on, make_pod};
 use self::world::{World, one_port, spec};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -106,27 +107,7 @@ async fn a_pod_made_before_the_agent_died_is_taken_with_its_ports() {
     let world = World::new().await;
     let server = world.hand_over("early", spec(one_port())).await;
     // As a predecessor would have left it that died right after it made the pod.
-    let pod = json!({
-        "metadata": {
-            "name": "early",
-            "labels": { "agones.dev/role": "gameserver" },
-            "annotations": { "agones.dev/container": "main" },
-            "ownerReferences": [{
-                "apiVersion": "agones.dev/v1", "kind": "GameServer", "name": "early",
-                "uid": server.uid(), "controller": true, "blockOwnerDeletion": true
-            }]
-        },
-        "spec": {
-            "nodeName": world.node,
-            "restartPolicy": "Never",
-            "containers": [{
-                "name": "main", "image": "game:1",
-                "ports": [{ "containerPort": 7654, "hostPort": 7002, "protocol": "UDP" }]
-            }]
-        }
-    });
-    let pod = serde_json::from_value(pod).expect("a pod");
-    let made = world.pods().create(&PostParams::default(), &pod).await.expect("made");
+    let made = make_pod(&world.pods(), &server, &world.node, &bare_on(7002)).await;
     let agent = world.start().await;
     let server = world.until_state("early", State::Scheduled).await;
     assert_eq!(server.spec.ports()[0].host_port, Some(7002));

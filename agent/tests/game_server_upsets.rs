@@ -22,25 +22,8 @@ use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, Po
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
+use self::world::others::{bare, bare_on, make_pod};
 use self::world::{LIMIT, World, one_port, spec};
-
-/// A pod that another program made for a server.
-fn pod_of(server: &GameServer, node: &str, spec: Value) -> Pod {
-    let mut pod = json!({
-        "metadata": {
-            "name": server.name_any(),
-            "labels": { "agones.dev/role": "gameserver" },
-            "annotations": { "agones.dev/container": "main" },
-            "ownerReferences": [{
-                "apiVersion": "agones.dev/v1", "kind": "GameServer", "name": server.name_any(),
-                "uid": server.uid(), "controller": true, "blockOwnerDeletion": true
-            }]
-        },
-        "spec": spec
-    });
-    pod["spec"]["nodeName"] = json!(node);
-    serde_json::from_value(pod).expect("a pod")
-}
 
 async fn change(world: &World, name: &str, patch: Value) -> GameServer {
     world.servers().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.expect("changed")
@@ -336,9 +319,7 @@ async fn a_server_from_a_backup_never_resumes_as_ready() {
 async fn a_server_whose_pod_is_on_another_node_is_handed_back() {
     let world = World::new().await;
     let server = world.hand_over("apart", spec(one_port())).await;
-    let containers = json!({ "containers": [{ "name": "main", "image": "game:1" }] });
-    let pod = pod_of(&server, "elsewhere", containers);
-    world.pods().create(&PostParams::default(), &pod).await.expect("made");
+    make_pod(&world.pods(), &server, "elsewhere", &bare()).await;
     let agent = world.start().await;
     let returned = until_handed_back(&world, "apart").await;
     assert_eq!(returned.reason, "its pod is on node elsewhere");
@@ -442,16 +423,10 @@ async fn a_server_of_agones_is_taken_over_with_its_sidecar() {
     });
     let object = serde_json::from_value(object).expect("a server");
     let server = world.servers().create(&PostParams::default(), &object).await.expect("it is created");
-    let containers = json!({
-        "restartPolicy": "Never",
-        "initContainers": [{ "name": "agones-gameserver-sidecar", "image": "sdk:1", "restartPolicy": "Always" }],
-        "containers": [{
-            "name": "main", "image": "game:1",
-            "ports": [{ "containerPort": 7654, "hostPort": 7000, "protocol": "UDP" }]
-        }]
-    });
-    let pod = pod_of(&server, &world.node, containers);
-    world.pods().create(&PostParams::default(), &pod).await.expect("made");
+    let mut theirs = bare_on(7000);
+    theirs["initContainers"] =
+        json!([{ "name": "agones-gameserver-sidecar", "image": "sdk:1", "restartPolicy": "Always" }]);
+    make_pod(&world.pods(), &server, &world.node, &theirs).await;
     let pod = world.run_pod("adopted").await.uid().expect("a UID");
     let agent = world.start().await;
 

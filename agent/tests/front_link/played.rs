@@ -23,7 +23,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-pub(crate) const LIMIT: Duration = Duration::from_secs(20);
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
 pub(crate) async fn within<F: Future>(what: &str, future: F) -> F::Output {
     tokio::time::timeout(LIMIT, future).await.unwrap_or_else(|_| panic!("waited {LIMIT:?} for {what}"))

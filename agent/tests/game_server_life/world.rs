@@ -4,7 +4,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::OwnedFd;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,6 +34,8 @@ use tokio::task::JoinHandle;
 
 use super::played::{Place, Sdk};
 
+#[path = "others.rs"]
+pub(crate) mod others;
 #[path = "rights.rs"]
 mod rights;
 
@@ -44,17 +45,8 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 async fn shared() -> &'static ControlPlane {
     static PREPARED: OnceCell<()> = OnceCell::const_new();
     let control_plane = ControlPlane::shared().await.expect("an API server");
-    PREPARED.get_or_init(|| prepare(control_plane)).await;
+    PREPARED.get_or_init(|| rights::install(control_plane)).await;
     control_plane
-}
-
-async fn prepare(control_plane: &ControlPlane) {
-    let client = control_plane.client();
-    let crds = Path::new(env!("CARGO_MANIFEST_DIR")).join("../manifests/crds");
-    for name in ["gameservers.yaml", "gamenodes.yaml"] {
-        berth_dev::install::apply(&client, &crds.join(name)).await.expect("our resources");
-    }
-    rights::install(control_plane).await;
 }
 
 /// One node, one namespace.
@@ -103,7 +95,7 @@ impl World {
     /// On an API server of its own, with a short lease.
     pub(crate) async fn alone() -> Self {
         let control_plane = ControlPlane::start(ControlPlaneOptions::default()).await.expect("an API server");
-        prepare(&control_plane).await;
+        rights::install(&control_plane).await;
         let seconds = Duration::from_secs;
         let lease = LeaseTiming { duration: seconds(4), renewal: seconds(1), margin: seconds(1) };
         Self { lease, ..Self::on(&control_plane).await }.keeping(control_plane)

@@ -26,7 +26,7 @@ use tokio::io::Interest;
 use tokio::net::{UnixListener, UnixStream};
 
 /// How long anything here may take.
-pub(crate) const LIMIT: Duration = Duration::from_secs(20);
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
 /// The program.
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_berth-sdk");
@@ -39,6 +39,13 @@ pub(crate) async fn within<T>(what: &str, future: impl Future<Output = T>) -> T 
     }
 }
 
+/// How much the program logs: where much is said to it, a line for each is too much to keep.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Level {
+    Info,
+    Debug,
+}
+
 /// `berth-sdk` as a process.
 pub(crate) struct Program {
     child: Child,
@@ -48,7 +55,7 @@ pub(crate) struct Program {
 impl Program {
     /// Starts it with its state beside the agent's socket, so that the next one finds it there.
     pub(crate) fn start(socket: &Path) -> Self {
-        Self::start_in(socket, &socket.with_file_name("state"))
+        Self::start_at(Level::Debug, socket)
     }
 
     pub(crate) fn start_in(socket: &Path, state: &Path) -> Self {
@@ -58,6 +65,13 @@ impl Program {
             OsStr::new("--state-dir"),
             state.as_os_str(),
         ])
+    }
+
+    /// Starts it so that it logs no more than this.
+    pub(crate) fn start_at(level: Level, socket: &Path) -> Self {
+        let mut command = Command::new(PROGRAM);
+        command.arg("--link-socket").arg(socket).arg("--state-dir").arg(socket.with_file_name("state"));
+        Self::spawn_at(level, command)
     }
 
     /// Starts it for one server that stands in no cluster.
@@ -74,9 +88,17 @@ impl Program {
     }
 
     /// Starts it by a command that takes more arguments.
-    pub(crate) fn spawn(mut command: Command) -> Self {
+    pub(crate) fn spawn(command: Command) -> Self {
+        Self::spawn_at(Level::Debug, command)
+    }
+
+    fn spawn_at(level: Level, mut command: Command) -> Self {
+        let level = match level {
+            Level::Info => "info",
+            Level::Debug => "debug",
+        };
         let mut child = command
-            .args(["--admin-address", "127.0.0.1:0", "--log-level", "debug"])
+            .args(["--admin-address", "127.0.0.1:0", "--log-level", level])
             .stderr(Stdio::piped())
             .spawn()
             .expect("the program starts");
@@ -90,6 +112,10 @@ impl Program {
             }
         });
         Self { child, log }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     pub(crate) fn log(&self) -> String {
