@@ -27,6 +27,8 @@ mod amounts;
 pub mod apply;
 mod container;
 pub mod decide;
+#[cfg(test)]
+mod drain_race;
 mod mailbox;
 mod memory;
 pub mod observe;

@@ -126,10 +126,6 @@ impl Drainer {
         // The copy is written first, so it is never behind the Node.
         let copied = means.backup.read(standing.instance.as_deref());
         let marks = copied.clone().unwrap_or_else(|| node.marks.clone());
-        let mut tolerations = Tolerations::default();
-        if marks.phase.is_some() {
-            tolerations.doubt(now);
-        }
         let (courses, seen) = watch::channel(Course::Open);
         let mut drainer = Self {
             memory: Memory::resume(&marks, &means.identity.boot_id, now),
@@ -139,7 +135,7 @@ impl Drainer {
             settings,
             clock,
             courses,
-            tolerations,
+            tolerations: Tolerations::default(),
             object: None,
             orders: Vec::new(),
             backoff: Backoff::new(WAITS.0, WAITS.1),

@@ -1,6 +1,6 @@
 //! Which game pods the taint of a draining node would evict. Pure.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use berth_api::link::ServerUid;
 use jiff::Timestamp;
@@ -9,30 +9,19 @@ use super::plan::Pods;
 use crate::game_server::Line;
 use crate::pods::GamePod;
 
-/// What is remembered of the pods' tolerations.
+/// What is remembered of the pods' tolerations: since when each is seen to have one. Who looks seldom may find one on a pod
+/// that he has never seen without, so what is new counts from when it is seen, however it came to be.
 #[derive(Clone, Debug, Default)]
 pub struct Tolerations {
-    tolerating: BTreeSet<String>,
-    lacking: BTreeSet<String>,
-    last: Option<Timestamp>,
+    since: BTreeMap<String, Timestamp>,
 }
 
 impl Tolerations {
     /// Looks at the pods as they are now.
     pub fn note(&mut self, pods: &BTreeMap<String, GamePod>, now: Timestamp) {
-        let (tolerating, lacking): (Vec<_>, Vec<_>) =
-            pods.iter().partition(|(_, pod)| pod.tolerates_draining);
-        let uids = |pods: Vec<(&String, &GamePod)>| pods.into_iter().map(|(uid, _)| uid.clone()).collect();
-        let tolerating: BTreeSet<String> = uids(tolerating);
-        if tolerating.intersection(&self.lacking).next().is_some() {
-            self.last = Some(now);
-        }
-        (self.tolerating, self.lacking) = (tolerating, uids(lacking));
-    }
-
-    /// A new agent cannot know when its predecessor has written the last one.
-    pub fn doubt(&mut self, now: Timestamp) {
-        self.last = Some(now);
+        let tolerating = pods.iter().filter(|(_, pod)| pod.tolerates_draining);
+        let since = |uid: &String| self.since.get(uid).copied().unwrap_or(now);
+        self.since = tolerating.map(|(uid, _)| (uid.clone(), since(uid))).collect();
     }
 }
 
@@ -52,12 +41,13 @@ pub fn expose(
     let first = |is_evicted: fn(&GamePod) -> bool| {
         pods.values().find(|pod| is_evicted(pod) && !is_leaving(pod)).map(|pod| pod.name.clone())
     };
+    let staying = pods.iter().filter(|(_, pod)| !is_leaving(pod));
     Pods {
         are_known,
         left: pods.len(),
         exposed_to_draining: first(|pod| !pod.tolerates_draining),
         exposed_to_active: first(|pod| !pod.tolerates_active),
-        tolerated_at: tolerations.last,
+        tolerated_at: staying.filter_map(|(uid, _)| tolerations.since.get(uid)).max().copied(),
     }
 }
 
@@ -123,20 +113,26 @@ mod tests {
     }
 
     #[test]
-    fn the_time_of_a_new_toleration_is_noted_and_no_other() {
+    fn a_toleration_counts_from_when_it_is_first_seen() {
         let at = |second| Timestamp::from_second(second).unwrap();
-        let pods = |tolerates_draining| {
-            BTreeMap::from([("p".to_owned(), GamePod { tolerates_draining, ..pod("a") })])
-        };
-        let mut tolerations = Tolerations::default();
-        tolerations.note(&pods(true), at(1));
-        assert_eq!(tolerations.last, None, "it was made with one");
-        let mut tolerations = Tolerations::default();
-        for (tolerates, second, expected) in
-            [(false, 1, None), (true, 2, Some(at(2))), (true, 3, Some(at(2)))]
-        {
-            tolerations.note(&pods(tolerates), at(second));
-            assert_eq!(tolerations.last, expected);
+        let tolerating = || GamePod { tolerates_draining: true, ..pod("a") };
+        let pods = |pod| BTreeMap::from([("p".to_owned(), pod)]);
+        let table = [
+            ("it had none before", vec![pods(pod("a")), pods(tolerating()), pods(tolerating())], Some(2)),
+            ("nobody has seen it without", vec![pods(tolerating()), pods(tolerating())], Some(1)),
+            ("nobody has seen it at all", vec![BTreeMap::new(), pods(tolerating())], Some(2)),
+            ("it is gone", vec![pods(tolerating()), BTreeMap::new()], None),
+            ("it ends", vec![pods(GamePod { is_ending: true, ..tolerating() })], None),
+            ("it has none", vec![pods(pod("a"))], None),
+        ];
+        for (name, looks, expected) in table {
+            let mut tolerations = Tolerations::default();
+            let mut seen = None;
+            for (second, pods) in (1..).zip(&looks) {
+                tolerations.note(pods, at(second));
+                seen = expose(pods, &BTreeMap::new(), &tolerations, true).tolerated_at;
+            }
+            assert_eq!(seen, expected.map(at), "{name}");
         }
     }
 }

@@ -136,7 +136,7 @@ pub const fn word(step: &Step) -> &'static str {
 
 /// A merge patch under the version that was read. Who made the Node unschedulable is noted in the same write, so that
 /// nobody ever sees the one without the other.
-fn body(step: &Step, node: &Node) -> Value {
+pub(crate) fn body(step: &Step, node: &Node) -> Value {
     let metadata = json!({
         "uid": node.metadata.uid,
         "resourceVersion": node.metadata.resource_version,

@@ -36,7 +36,7 @@ pub struct Pods {
     pub exposed_to_draining: Option<String>,
     /// One that the taint of protected nodes would evict.
     pub exposed_to_active: Option<String>,
-    /// When a pod was last seen to have got its toleration.
+    /// When a toleration was last new, of those on pods that stay.
     pub tolerated_at: Option<Timestamp>,
 }
 

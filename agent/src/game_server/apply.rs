@@ -16,9 +16,10 @@ use berth_runtime::kube_client::{CallError, Class, Lenient, open, within};
 use k8s_openapi::api::core::v1::{Event, Pod, ServiceAccount};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
 use kube::{Api, Client, Resource as _};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::sync::{Semaphore, watch};
 
+use super::patches;
 use super::pod::{Plan, PodError, build};
 use super::{Board, ServerMetrics};
 use crate::drain::Course;
@@ -351,23 +352,7 @@ impl<H: Host> Actor<H> {
     /// Not held, or what the API server answered; a conflict where somebody has changed the pod.
     pub async fn tolerate(&self, pod: &Pod) -> Result<Pod, ApplyError> {
         let (namespace, name) = place(pod);
-        let toleration = json!({
-            "key": names::DRAINING_TAINT,
-            "operator": "Equal",
-            "value": names::TAINT_VALUE,
-            "effect": "NoExecute",
-        });
-        let known = pod.spec.as_ref().and_then(|spec| spec.tolerations.as_ref());
-        let add = match known {
-            Some(_) => json!({ "op": "add", "path": "/spec/tolerations/-", "value": toleration }),
-            None => json!({ "op": "add", "path": "/spec/tolerations", "value": [toleration] }),
-        };
-        // Under the version that was seen: where there is no list, another's new one must not be lost.
-        let operations = json!([
-            { "op": "test", "path": "/metadata/uid", "value": pod.metadata.uid },
-            { "op": "replace", "path": "/metadata/resourceVersion", "value": pod.metadata.resource_version },
-            add,
-        ]);
+        let operations = patches::tolerate(pod);
         let patch: Patch<Pod> = Patch::Json(serde_json::from_value(operations).map_err(ApplyError::Request)?);
         let params =
             PatchParams { field_manager: Some(names::AGENT_MANAGER.to_owned()), ..PatchParams::default() };

@@ -6,6 +6,7 @@ use berth_api::lifecycle::State;
 use berth_api::names;
 use berth_api::node_lease::{FORMAT_VERSION, Returned};
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Map, Value, json};
 
 use super::Reason;
@@ -214,6 +215,26 @@ pub(super) fn tell_drain(server: &GameServer, word: &DrainWord) -> Value {
     let label = if word.is_labelled { json!(names::TAINT_VALUE) } else { Value::Null };
     patch.labels.insert(names::DRAINING_LABEL.to_owned(), label);
     patch.finish()
+}
+
+/// The operations by which this very pod, in the version that was seen, gets to tolerate the taint of a node that is being
+/// emptied. Where it has no list of tolerations, another's new one must not be lost.
+pub(super) fn tolerate(pod: &Pod) -> Value {
+    let toleration = json!({
+        "key": names::DRAINING_TAINT,
+        "operator": "Equal",
+        "value": names::TAINT_VALUE,
+        "effect": "NoExecute",
+    });
+    let add = match pod.spec.as_ref().and_then(|spec| spec.tolerations.as_ref()) {
+        Some(_) => json!({ "op": "add", "path": "/spec/tolerations/-", "value": toleration }),
+        None => json!({ "op": "add", "path": "/spec/tolerations", "value": [toleration] }),
+    };
+    json!([
+        { "op": "test", "path": "/metadata/uid", "value": pod.metadata.uid },
+        { "op": "replace", "path": "/metadata/resourceVersion", "value": pod.metadata.resource_version },
+        add,
+    ])
 }
 
 /// Without the finalizers that are ours.
