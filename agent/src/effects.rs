@@ -149,3 +149,25 @@ impl From<&ToSdk> for Effect {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use berth_runtime::kill_point::Effect as _;
+
+    use super::Effect;
+
+    /// Nobody is evicted, and no right is one to everything.
+    #[test]
+    fn defects_26_and_32_an_agent_evicts_nobody_and_has_no_right_to_everything() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../manifests/");
+        for file in ["rbac.yaml", "game-namespace/bindings.yaml", "fleetiq/rbac.yaml"] {
+            let text = std::fs::read_to_string(format!("{folder}{file}")).expect(file);
+            for line in text.lines().filter(|line| !line.trim_start().starts_with('#')) {
+                assert!(!line.contains('*') && !line.contains("eviction"), "{file}: {line}");
+            }
+        }
+        for effect in Effect::ALL {
+            assert!(!effect.word().contains("evict"), "{effect:?}");
+        }
+    }
+}

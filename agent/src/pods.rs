@@ -224,7 +224,7 @@ mod tests {
     use k8s_openapi::api::core::v1::Pod;
     use serde_json::{Value, json};
 
-    use super::PodBook;
+    use super::{Endures, PodBook, endures};
     use crate::ports::ledger::Ledger;
     use crate::ports::{PortMetrics, PortRange, Ports};
 
@@ -269,6 +269,32 @@ mod tests {
         assert_eq!(book.remove("b", &ports), Some(ServerUid("gs-1".into())));
         assert_eq!((book.games().milli_cpu, free()), (0, 2));
         assert!(book.of(&ServerUid("gs-1".into())).is_none());
+    }
+
+    #[test]
+    fn case_31_a_toleration_with_an_end_is_none_that_lasts() {
+        let lasting = || json!({ "key": "gamelift.status/draining", "operator": "Exists" });
+        let ending = || {
+            json!({
+                "key": "gamelift.status/draining", "operator": "Equal", "value": "true", "effect": "NoExecute",
+                "tolerationSeconds": 60
+            })
+        };
+        let other = || json!({ "key": "gpu", "operator": "Exists" });
+        let table = [
+            ("no list", Value::Null, Endures::No),
+            ("another's", json!([other()]), Endures::No),
+            ("a lasting one", json!([other(), lasting()]), Endures::Forever),
+            ("one of everything", json!([{ "operator": "Exists" }]), Endures::Forever),
+            ("one with an end", json!([ending()]), Endures::AWhile),
+            // Which of the two the evicting controller goes by is its own business.
+            ("both", json!([lasting(), ending()]), Endures::AWhile),
+        ];
+        for (name, tolerations, expected) in table {
+            let pod = json!({ "metadata": {}, "spec": { "containers": [], "tolerations": tolerations } });
+            let pod: Pod = serde_json::from_value(pod).expect("a pod");
+            assert_eq!(endures(&pod, "gamelift.status/draining"), expected, "{name}");
+        }
     }
 
     #[test]

@@ -73,7 +73,7 @@ async fn an_instance_that_fleetiq_has_forgotten_is_registered_again() {
 
 /// The adapter's daemon gave the instance back at each SIGTERM, and with it the protection of those who played.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stop_gives_one_more_sign_of_life_if_the_last_is_old_and_gives_nothing_back() {
+async fn defect_12_a_stop_gives_one_more_sign_of_life_if_the_last_is_old_and_gives_nothing_back() {
     let stage = Stage::new().await;
     let mut first = Agent::start(&stage, Given::default());
     first.stands(Protection::Protected).await;
@@ -354,7 +354,7 @@ async fn a_spot_notice_a_rebalance_and_an_end_by_auto_scaling_are_passed_on_once
 
 /// Elsewhere a token that was refused stayed in use for hours.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tokens_that_died_and_a_busy_service_do_not_hide_a_spot_notice() {
+async fn defect_33_tokens_that_died_and_a_busy_service_do_not_hide_a_spot_notice() {
     let stage = Stage::new().await;
     let mut agent = Agent::start(&stage, Given::default());
     agent.counts("berth_metadata_reads_total ", 3.0).await;

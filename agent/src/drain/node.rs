@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_taint_is_added_to_what_is_there_and_to_nothing() {
+    fn defect_1_a_taint_is_added_to_what_is_there_and_to_nothing() {
         let ours = json!({ "key": "gamelift.status/draining", "value": "true", "effect": "NoExecute" });
         let theirs = json!({ "key": "gpu", "effect": "NoSchedule", "timeAdded": "2026-01-01T00:00:00Z" });
         let step = Step::Taint(OurTaint::Draining);
@@ -220,6 +220,31 @@ mod tests {
         assert_eq!(off["spec"]["taints"], json!([theirs]));
         let none = body(&Step::Untaint(OurTaint::Draining), &node(Value::Null));
         assert_eq!(none["spec"]["taints"], json!([]));
+    }
+
+    /// The list of taints is replaced as a whole: without a version, what another has put there since would be lost.
+    #[test]
+    fn defect_3_every_write_to_the_node_is_under_the_version_that_was_read() {
+        let steps = [
+            Step::Mark(Marks::default()),
+            Step::Cordon,
+            Step::Uncordon,
+            Step::Taint(OurTaint::Active),
+            Step::Untaint(OurTaint::Active),
+        ];
+        for step in steps {
+            assert_eq!(body(&step, &node(json!([])))["metadata"]["resourceVersion"], "7", "{step:?}");
+        }
+    }
+
+    #[test]
+    fn case_20_the_agents_own_pod_stays_under_every_taint() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../manifests/agent.yaml");
+        let text = std::fs::read_to_string(path).expect("the manifest");
+        let lines: Vec<&str> = text.lines().map(str::trim).collect();
+        let at = lines.iter().position(|line| *line == "tolerations:").expect("it tolerates something");
+        // Neither a key nor an effect nor an end stands with it.
+        assert_eq!(lines[at + 1..=at + 2], ["- operator: Exists", "containers:"]);
     }
 
     #[test]

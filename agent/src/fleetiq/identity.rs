@@ -257,7 +257,7 @@ mod tests {
 
     /// A Node's name that is used again keeps the provider id of the instance before.
     #[test]
-    fn a_provider_id_of_another_instance_is_a_disagreement() {
+    fn defect_18_a_provider_id_of_another_instance_is_a_disagreement() {
         let seen = seen(ONE, ONE, &format!("aws:///eu-central-1a/{TWO}"));
         let Err(unclear @ Unclear::Instances { .. }) = seen.instance() else { panic!("{seen:?}") };
         let words = unclear.to_string();

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_lie_between_their_bounds() {
+    fn defect_17_waits_grow_and_lie_between_their_bounds() {
         let table: [(&str, fn(f64) -> Duration, f64, f64); 17] = [
             ("first beat missed", |c| after_missed_beat(Cause::Transient, 0, c), 2.0, 5.0),
             ("second beat missed", |c| after_missed_beat(Cause::Transient, 1, c), 5.0, 15.0),

@@ -163,13 +163,13 @@ impl<H: Host> Supervisor<H> {
 
     fn watch_servers(&self) -> impl Stream<Item = Result<Servers, watcher::Error>> + Send + use<H> {
         let api: Api<Lenient<GameServer>> = Api::all(self.actor.client.clone());
-        let config = Config::default().fields(&format!("status.nodeName={}", self.actor.identity.node));
+        let config = servers_of(&self.actor.identity.node);
         watch_lenient(api, config, self.actor.metrics.skipped.clone())
     }
 
     fn watch_pods(&self) -> impl Stream<Item = Result<Pods, watcher::Error>> + Send + use<H> {
         let api: Api<Lenient<Pod>> = Api::all(self.actor.client.clone());
-        let config = Config::default().fields(&format!("spec.nodeName={}", self.actor.identity.node));
+        let config = pods_of(&self.actor.identity.node);
         watch_lenient(api, config, self.actor.metrics.skipped.clone())
     }
 
@@ -456,6 +456,16 @@ async fn look_for_strays<H: Host>(
     strays
 }
 
+/// What is watched of all servers.
+fn servers_of(node: &str) -> Config {
+    Config::default().fields(&format!("status.nodeName={node}"))
+}
+
+/// What is watched of all pods.
+fn pods_of(node: &str) -> Config {
+    Config::default().fields(&format!("spec.nodeName={node}"))
+}
+
 fn uid_of(server: &GameServer) -> ServerUid {
     ServerUid(server.metadata.uid.clone().unwrap_or_default())
 }
@@ -481,4 +491,17 @@ fn send<T: PartialEq>(channel: &watch::Sender<T>, new: T) {
         *known = new;
         changed
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{pods_of, servers_of};
+
+    /// Many nodes that each list everything are more than an API server bears.
+    #[test]
+    fn defect_6_a_node_looks_at_its_own_servers_and_pods_alone() {
+        let selected = |config: kube::runtime::watcher::Config| config.field_selector;
+        assert_eq!(selected(servers_of("node-7")).as_deref(), Some("status.nodeName=node-7"));
+        assert_eq!(selected(pods_of("node-7")).as_deref(), Some("spec.nodeName=node-7"));
+    }
 }

@@ -130,7 +130,7 @@ async fn messages_that_are_not_ours_or_make_no_sense_are_counted_and_harmless() 
 
 /// Who subscribed late heard nothing until the next message, and nothing at all if that one was lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_comes_late_finds_what_is_retained() {
+async fn defect_24_who_comes_late_finds_what_is_retained() {
     let (stage, publisher) = (Stage::new().await, Publisher::start(None).await);
     publisher.retain(&stage.instance, InstanceStatus::Draining, true).await;
     let mut agent = Agent::start(&stage, listening(&publisher));
@@ -140,7 +140,7 @@ async fn who_comes_late_finds_what_is_retained() {
 
 /// A lost connection ended the adapter's listener for good, and nobody noticed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_was_gone_is_listened_to_again_and_nothing_is_missed() {
+async fn defect_8_a_server_that_was_gone_is_listened_to_again_and_nothing_is_missed() {
     let (stage, publisher) = (Stage::new().await, Publisher::start(None).await);
     let mut agent = Agent::start(&stage, listening(&publisher));
     publisher.is_heard(&agent, 1.0).await;

@@ -86,7 +86,7 @@ fn cbor(value: &Value) -> Vec<u8> {
 
 /// The adapter's daemon gave no sign of life while Redis said nothing, and did not notice a connection that was dead.
 #[tokio::test(start_paused = true)]
-async fn signs_of_life_go_on_while_redis_says_nothing_for_ten_minutes() {
+async fn defects_7_and_9_signs_of_life_go_on_while_redis_says_nothing_for_ten_minutes() {
     let silent = TcpListener::bind("127.0.0.1:0").expect("a socket");
     let closed = TcpListener::bind("127.0.0.1:0").expect("a socket");
     let ports =

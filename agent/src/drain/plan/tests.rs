@@ -8,9 +8,9 @@ use k8s_openapi::api::core::v1::Taint;
 use proptest::prelude::{Strategy, any, prop, prop_assert, proptest};
 
 use super::{OurTaint, Plan, Pods, Seen, Step, assumed_deadline, end_of_session, plan};
-use crate::drain::Course;
 use crate::drain::marks::{At, Marks, Phase};
 use crate::drain::notice::{Notice, Severity, Source};
+use crate::drain::{Course, node};
 use crate::fleetiq::{Offers, Standing};
 use crate::node::NodeFacts;
 
@@ -71,35 +71,41 @@ impl Scene {
         })
     }
 
+    /// Does a step; answers its word, or none where it is to wait.
+    fn take(&mut self, step: Step) -> Option<String> {
+        let word = match step {
+            Step::Wait(_) => return None,
+            Step::Mark(marks) => {
+                self.node.marks = marks;
+                "mark".to_owned()
+            }
+            Step::Cordon => {
+                (self.node.is_cordoned, self.node.is_cordoned_by_agent) = (true, true);
+                "cordon".to_owned()
+            }
+            Step::Uncordon => {
+                (self.node.is_cordoned, self.node.is_cordoned_by_agent) = (false, false);
+                "uncordon".to_owned()
+            }
+            Step::Taint(taint) => {
+                self.node.taints.push(object(taint));
+                format!("taint {taint:?}")
+            }
+            Step::Untaint(taint) => {
+                self.node.taints.retain(|one| one.key != taint.key());
+                format!("untaint {taint:?}")
+            }
+        };
+        Some(word)
+    }
+
     /// Does what is planned, until there is nothing to do but wait.
     fn settle(&mut self) -> Vec<String> {
         let mut done = Vec::new();
         loop {
             let Plan { course, step, .. } = self.plan();
             self.before = course;
-            let word = match step {
-                Step::Wait(_) => return done,
-                Step::Mark(marks) => {
-                    self.node.marks = marks;
-                    "mark".to_owned()
-                }
-                Step::Cordon => {
-                    (self.node.is_cordoned, self.node.is_cordoned_by_agent) = (true, true);
-                    "cordon".to_owned()
-                }
-                Step::Uncordon => {
-                    (self.node.is_cordoned, self.node.is_cordoned_by_agent) = (false, false);
-                    "uncordon".to_owned()
-                }
-                Step::Taint(taint) => {
-                    self.node.taints.push(object(taint));
-                    format!("taint {taint:?}")
-                }
-                Step::Untaint(taint) => {
-                    self.node.taints.retain(|one| one.key != taint.key());
-                    format!("untaint {taint:?}")
-                }
-            };
+            let Some(word) = self.take(step) else { return done };
             done.push(word);
             assert!(done.len() < 12, "it never comes to rest: {done:?}");
         }
@@ -122,6 +128,48 @@ fn a_drain_goes_in_its_order_and_waits_for_the_last_pod() {
     scene.pods.left = 1;
     scene.settle();
     assert_eq!(scene.before, Course::Drained { notice: ordered() }, "a phase only goes forward");
+}
+
+/// What a call answers is not asked: a step is done when the Node shows it, and is the next one until then.
+fn assert_repeated_until_shown(word: &str) {
+    let mut scene = Scene::with(Some(ordered()));
+    for _ in 0..3 {
+        let Plan { course, step, .. } = scene.plan();
+        scene.before = course;
+        if node::word(&step) == word {
+            for second in [100, 101, 10_000] {
+                scene.now = at(second);
+                let next = scene.plan().step;
+                assert_eq!(node::word(&next), word, "at {second}: {next:?}");
+            }
+            return;
+        }
+        scene.take(step);
+    }
+    panic!("a drain has no step {word}");
+}
+
+#[test]
+fn defect_4_a_node_is_tainted_when_it_shows_the_taint_and_no_sooner() {
+    assert_repeated_until_shown("taint");
+}
+
+#[test]
+fn defect_5_a_step_that_failed_is_the_next_one_again() {
+    assert_repeated_until_shown("mark");
+}
+
+#[test]
+fn defect_23_a_node_is_closed_when_it_shows_so_and_no_taint_comes_before() {
+    assert_repeated_until_shown("cordon");
+    // Nor is it empty while it is open, or not tainted.
+    for (is_cordoned, is_tainted) in [(false, true), (true, false)] {
+        let mut scene = Scene::with(Some(ordered()));
+        scene.pods.left = 0;
+        scene.node.is_cordoned = is_cordoned;
+        scene.node.taints = is_tainted.then(|| object(OurTaint::Draining)).into_iter().collect();
+        assert_eq!(scene.plan().course, Course::Draining { notice: ordered() });
+    }
 }
 
 #[test]
@@ -176,7 +224,7 @@ fn a_node_that_the_agent_closed_is_opened_by_it_and_no_other_is() {
 }
 
 #[test]
-fn no_taint_comes_before_every_pod_tolerates_it_or_is_on_its_way_out() {
+fn defect_21_no_taint_comes_before_every_pod_tolerates_it_or_is_on_its_way_out() {
     let mut scene = Scene::with(Some(ordered()));
     scene.pods.exposed_to_draining = Some("games/lobby".into());
     assert_eq!(scene.settle(), ["mark", "cordon"]);
@@ -239,7 +287,7 @@ fn a_drain_that_takes_too_long_is_given_up_where_that_is_set() {
 }
 
 #[test]
-fn taints_follow_the_standing_with_fleetiq() {
+fn defect_34_taints_follow_the_standing_with_fleetiq() {
     let standing = |protection, offers| Standing { protection, offers, ..Standing::default() };
     let withheld = || Offers::Withheld { why: "not yet".into() };
     let table = [

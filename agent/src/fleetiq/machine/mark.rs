@@ -39,7 +39,7 @@ mod tests {
     use crate::drain::marks::{Marks, Phase};
 
     #[test]
-    fn a_successor_goes_on_from_the_marks_of_the_node() {
+    fn defect_10_a_successor_goes_on_from_the_marks_of_the_node() {
         let table = [
             (None, Some("i-1"), Mark::None),
             (Some(Phase::Registered), Some("i-1"), Mark::Registered),

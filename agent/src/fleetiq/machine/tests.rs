@@ -12,6 +12,8 @@ use crate::drain::notice::{Notice, Severity, Source};
 use crate::fleetiq::Offers;
 use crate::fleetiq::call::{Answer, Call, Failure, Registration, Utilization};
 
+mod repeated;
+
 const POLICY: Unprotected = Unprotected::AllowAfter(Duration::from_secs(300));
 const UTILIZED: Answer = Answer::Update(Ok(Utilization::Utilized));
 const AVAILABLE: Answer = Answer::Update(Ok(Utilization::Available));
@@ -357,7 +359,7 @@ fn a_stolen_registration_is_never_taken_over_and_told_once() {
 }
 
 #[test]
-fn a_claim_that_has_grown_old_is_made_again_before_it_is_used() {
+fn defect_13_a_claim_that_has_grown_old_is_made_again_before_it_is_used() {
     let mut play = claimed();
     play.second = 50;
     assert_eq!(play.call(), Some(Call::Update));
@@ -383,7 +385,7 @@ fn a_claim_that_never_helps_is_not_made_without_a_pause() {
 }
 
 #[test]
-fn what_was_lost_is_registered_again_and_said_so_also_while_draining() {
+fn defect_14_what_was_lost_is_registered_again_and_said_so_also_while_draining() {
     for course in [Course::Open, course(Severity::Draining, false), course(Severity::Claimed, true)] {
         let mut play = active();
         play.follow(course.clone());
@@ -436,7 +438,7 @@ fn an_empty_node_is_given_back_at_once_and_only_if_its_notice_says_so() {
 }
 
 #[test]
-fn what_was_given_back_makes_no_calls_until_the_node_opens_again() {
+fn defect_31_what_was_given_back_makes_no_calls_until_the_node_opens_again() {
     let mut play = deregistered();
     assert_eq!((play.call(), play.protection(), play.offers()), (None, Protection::Released, false));
     play.second = 100_000;
@@ -449,7 +451,7 @@ fn what_was_given_back_makes_no_calls_until_the_node_opens_again() {
 }
 
 #[test]
-fn a_restart_after_the_release_does_not_take_an_unknown_course_for_an_open_one() {
+fn defect_11_a_restart_after_the_release_does_not_take_an_unknown_course_for_an_open_one() {
     let mut play = Play::new(Mark::Deregistered);
     play.follow(Course::Open);
     assert_eq!(play.call(), None);

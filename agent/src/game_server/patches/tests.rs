@@ -6,7 +6,7 @@ use berth_api::link::Sequence;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{AtReady, Place, end, finish, grant, hand_back, make_ready, schedule};
+use super::{AtReady, Place, end, finish, grant, hand_back, make_ready, schedule, tolerate};
 use crate::game_server::Reason;
 use crate::game_server::amounts::Amounts;
 use crate::game_server::wishes::{StateWish, Wishes};
@@ -143,6 +143,34 @@ fn handing_back_leaves_no_trace_of_this_node_but_the_reason() {
     let returned: Value =
         serde_json::from_str(annotations["berth.dev/returned"].as_str().expect("text")).expect("JSON");
     assert_eq!(returned, json!({ "version": 1, "node": "n", "reason": "no free port", "times": 1 }));
+}
+
+#[test]
+fn defect_2_a_pod_gets_its_toleration_whatever_list_it_has() {
+    let ours = json!({
+        "key": "gamelift.status/draining", "operator": "Equal", "value": "true", "effect": "NoExecute"
+    });
+    let theirs = json!({ "key": "gpu", "operator": "Exists" });
+    let table = [
+        ("none", Value::Null, json!({ "op": "add", "path": "/spec/tolerations", "value": [ours] })),
+        ("an empty one", json!([]), json!({ "op": "add", "path": "/spec/tolerations/-", "value": ours })),
+        ("another's", json!([theirs]), json!({ "op": "add", "path": "/spec/tolerations/-", "value": ours })),
+    ];
+    for (name, tolerations, expected) in table {
+        let pod = json!({
+            "metadata": { "uid": "u", "resourceVersion": "7" },
+            "spec": { "containers": [], "tolerations": tolerations }
+        });
+        let operations = tolerate(&serde_json::from_value(pod).expect("a pod"));
+        // Of this very pod, and in the version that was seen: a list that another has made since is not lost.
+        assert_eq!(operations[0], json!({ "op": "test", "path": "/metadata/uid", "value": "u" }), "{name}");
+        assert_eq!(
+            operations[1],
+            json!({ "op": "replace", "path": "/metadata/resourceVersion", "value": "7" }),
+            "{name}"
+        );
+        assert_eq!(operations[2], expected, "{name}");
+    }
 }
 
 #[test]

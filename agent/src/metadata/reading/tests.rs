@@ -34,7 +34,7 @@ fn raised(signals: Vec<Signal>) -> Notice {
 }
 
 #[test]
-fn a_spot_notice_is_told_once_with_its_time() {
+fn defect_25_a_spot_notice_is_told_once_with_its_time() {
     let mut reader = reader(OnRebalance::Ignore);
     assert_eq!(reader.read(Item::Spot, None, now()).unwrap(), []);
     let notice = raised(read(&mut reader, Item::Spot, SPOT));
@@ -60,7 +60,7 @@ fn stop_and_hibernate_are_an_end_as_well() {
 
 /// The same fact at each read made 151 drains elsewhere.
 #[test]
-fn terminated_for_ten_minutes_is_one_notice() {
+fn case_11_terminated_for_ten_minutes_is_one_notice() {
     let mut reader = reader(OnRebalance::Ignore);
     let mut signals = Vec::new();
     for second in (0..600).step_by(5) {
@@ -73,7 +73,7 @@ fn terminated_for_ten_minutes_is_one_notice() {
 }
 
 #[test]
-fn only_a_warm_pool_is_told_from_the_other_states() {
+fn defect_16_only_a_warm_pool_is_told_from_the_other_states_and_from_none() {
     let table = [
         ("InService", Lifecycle::Other),
         ("Standby", Lifecycle::Other),
@@ -112,7 +112,7 @@ fn a_rebalance_does_what_the_setting_says() {
 }
 
 #[test]
-fn a_rebalance_that_closed_the_node_opens_it_after_half_an_hour() {
+fn case_13_a_rebalance_that_closed_the_node_opens_it_after_half_an_hour() {
     let mut reader = reader(OnRebalance::Cordon);
     raised(read(&mut reader, Item::Rebalance, REBALANCE));
     assert_eq!(reader.expire(after(29)), []);

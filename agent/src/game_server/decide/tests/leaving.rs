@@ -106,7 +106,7 @@ fn a_game_that_asks_for_a_session_of_its_own_has_one() {
 }
 
 #[test]
-fn a_session_is_told_then_tolerates_then_stays() {
+fn defect_22_a_session_or_a_reservation_is_told_then_tolerates_then_stays() {
     for state in [State::Allocated, State::Reserved] {
         for deadline in [None, Some(1000)] {
             let course = draining(deadline);
