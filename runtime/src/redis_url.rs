@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn every_form_is_read() {
+    fn defect_19_every_form_is_read() {
         let table = [
             ("cache", "redis://cache:6379/0", None, None),
             ("cache.example.com:6379", "redis://cache.example.com:6379/0", None, None),

@@ -46,6 +46,11 @@ pub(super) fn server(name: &str, state: State, reserved_until: Option<Timestamp>
         ]
         .into(),
     );
+    if state == State::Allocated {
+        // A session that nobody dated would be taken for one that its game does not know.
+        let annotations = server.metadata.annotations.get_or_insert_default();
+        annotations.insert(names::LAST_ALLOCATED_ANNOTATION.to_owned(), "before".to_owned());
+    }
     server.status = Some(GameServerStatus {
         state: Some(state),
         address: ADDRESS.into(),
