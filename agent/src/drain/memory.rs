@@ -94,7 +94,7 @@ impl Memory {
     #[must_use]
     pub fn gravest(&self) -> Option<Notice> {
         let mut gravest = self.notices.gravest()?;
-        gravest.deadline = gravest.deadline.or(self.assumed);
+        gravest.deadline = gravest.deadline.into_iter().chain(self.assumed).min();
         Some(gravest)
     }
 
@@ -116,10 +116,14 @@ impl Memory {
         self.closed_since = is_closed.then(|| self.closed_since.unwrap_or(now));
         let drains = gravest.as_ref().is_some_and(|notice| notice.severity.drains());
         self.drains_since = drains.then(|| self.drains_since.unwrap_or(now));
-        // Known only as long as nobody says better; one that was assumed first does not move away.
-        self.assumed = gravest
-            .filter(|notice| notice.deadline.is_none())
-            .and_then(|notice| assumed_deadline(notice.severity, now))
+        // Known only as long as nobody who is as grave says better: what else ends later puts nothing off. One that was
+        // assumed first does not move away.
+        let severity = gravest.map(|notice| notice.severity);
+        let mut gravest = self.notices.iter().filter(|notice| Some(notice.severity) == severity);
+        let is_said = gravest.any(|notice| notice.deadline.is_some());
+        self.assumed = severity
+            .filter(|_| !is_said)
+            .and_then(|severity| assumed_deadline(severity, now))
             .map(|new| self.assumed.map_or(new, |known| known.min(new)));
     }
 }
@@ -159,6 +163,43 @@ mod tests {
         let said = Notice { deadline: Some(at(130)), ..notice(Source::Spot, Severity::Spot) };
         memory.hear(Signal::Raised(said), at(31));
         assert_eq!(deadline(&memory), Some(at(130)));
+    }
+
+    /// What ends later, such as a node that a lifecycle hook holds for two days, puts an interruption off by nothing.
+    #[test]
+    fn a_later_deadline_of_something_less_grave_puts_no_interruption_off() {
+        for (source, severity) in
+            [(Source::Lifecycle, Severity::AutoScaling), (Source::Socket, Severity::Ordered)]
+        {
+            let mut memory = Memory::default();
+            let deadline = |memory: &Memory| memory.gravest().and_then(|notice| notice.deadline);
+            let late = Notice { deadline: Some(at(172_800)), ..notice(source.clone(), severity) };
+            memory.hear(Signal::Raised(late), at(0));
+            assert_eq!(deadline(&memory), Some(at(172_800)));
+            memory.hear(Signal::Raised(notice(Source::FleetIq, Severity::Spot)), at(10));
+            assert_eq!(deadline(&memory), Some(at(60)), "{source:?}");
+            let resumed = Memory::resume(&marks_of(&memory, at(12)), "b", at(40));
+            assert_eq!(deadline(&resumed), Some(at(60)), "{source:?}");
+            let said = Notice { deadline: Some(at(130)), ..notice(Source::Spot, Severity::Spot) };
+            memory.hear(Signal::Raised(said), at(31));
+            assert_eq!(deadline(&memory), Some(at(130)), "{source:?}");
+        }
+    }
+
+    /// Whoever hears of it says when, since a lifecycle hook may hold it up: until then no session is ended for it.
+    #[test]
+    fn an_end_by_auto_scaling_has_the_time_that_is_said_and_no_other() {
+        let mut memory = Memory::default();
+        let ends = || notice(Source::Lifecycle, Severity::AutoScaling);
+        memory.hear(Signal::Raised(ends()), at(10));
+        assert_eq!(memory.gravest(), Some(ends()));
+        let said = Notice { deadline: Some(at(3010)), ..ends() };
+        memory.hear(Signal::Raised(said.clone()), at(11));
+        assert_eq!(memory.gravest(), Some(said.clone()));
+        let mut resumed = Memory::resume(&marks_of(&memory, at(12)), "b", at(40));
+        // The metadata are read anew, and know of no time.
+        resumed.hear(Signal::Raised(ends()), at(41));
+        assert_eq!(resumed.gravest(), Some(said));
     }
 
     #[test]

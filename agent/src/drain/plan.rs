@@ -22,8 +22,6 @@ pub const SETTLE: Duration = Duration::from_secs(5);
 pub const IN_A_HURRY: Duration = Duration::from_secs(60);
 /// How soon an instance is taken to end that EC2 interrupts, where nobody says when.
 pub const SPOT_TIME: Duration = Duration::from_secs(50);
-/// The same of one that Auto Scaling ends.
-pub const LIFECYCLE_TIME: Duration = Duration::from_secs(60);
 
 /// The pods of game servers on the node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -126,20 +124,19 @@ pub struct Plan {
 }
 
 /// When the node will be gone at the latest, where a notice does not say. Nobody knows for a drain that only waits for
-/// its sessions.
+/// its sessions; whoever hears of an end by Auto Scaling says so, since a hook may hold it up.
 #[must_use]
 pub fn assumed_deadline(severity: Severity, first_seen: Timestamp) -> Option<Timestamp> {
-    let length = match severity {
-        Severity::Spot => SPOT_TIME,
-        Severity::AutoScaling => LIFECYCLE_TIME,
-        Severity::Advice
+    match severity {
+        Severity::Spot => Some(after(first_seen, SPOT_TIME)),
+        Severity::AutoScaling
+        | Severity::Advice
         | Severity::Cordoned
         | Severity::Scheduled
         | Severity::Claimed
         | Severity::Ordered
-        | Severity::Draining => return None,
-    };
-    Some(after(first_seen, length))
+        | Severity::Draining => None,
+    }
 }
 
 /// Plans.
