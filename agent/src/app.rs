@@ -39,6 +39,7 @@ use crate::front::{self, FrontMetrics, FrontSettings};
 use crate::game_server::apply::{Accounts, Actor, Calls, Taken};
 use crate::game_server::supervisor::{Outlets, Supervisor};
 use crate::game_server::{Board, ServerMetrics};
+use crate::hook::Holding;
 use crate::host::{Host, HostMetrics, LinuxHost, LinuxSettings};
 use crate::identity::{Identity, require_resources, wait_for_node};
 use crate::lease::keeper::Keeper;
@@ -169,6 +170,7 @@ async fn compose<H: Host>(
     let left = Left::read(backup.clone(), &node.borrow().marks);
     let first = first_standing(&settings.fleetiq, &settings.metadata, &object, &left);
     let (standings, standing) = watch::channel(first);
+    let (holdings, holding) = watch::channel(Holding::default());
     let (signals_given, signals) = mpsc::channel::<Signal>(SIGNALS);
     let (orders, orders_given) = Orders::new();
     let (ordered, ordered_seen) = watch::channel(Ordered::default());
@@ -198,12 +200,14 @@ async fn compose<H: Host>(
         settings: settings.fleetiq,
         metadata: settings.metadata,
         aws: None,
+        scaling: None,
         kube: client.clone(),
         node: object,
         left,
         course: course.clone(),
         signals: signals_given,
         standing: standings,
+        holding: holdings,
         tell: NodeRecorder::new(recorder.clone(), identity.clone()),
         ready: conditions.name("fleetiq"),
     };
@@ -260,6 +264,7 @@ async fn compose<H: Host>(
         course,
         ends_sessions: settings.spot_sessions == SpotSessions::Sigterm,
         standing,
+        holding,
         orders,
         deregistrations,
     };

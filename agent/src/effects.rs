@@ -5,6 +5,7 @@
 use berth_api::link::ToSdk;
 
 use crate::fleetiq::call::Call;
+use crate::hook::call::Operation;
 
 berth_runtime::effects! {
     /// Something that the agent does.
@@ -81,6 +82,14 @@ berth_runtime::effects! {
         AskForStatus = "ask_for_status",
         /// Give it back.
         DeregisterInstance = "deregister_instance",
+        /// Ask of which Auto Scaling group the instance is.
+        FindScalingGroup = "find_scaling_group",
+        /// Ask how long the lifecycle hook waits.
+        DescribeHook = "describe_hook",
+        /// Have Auto Scaling wait on.
+        BeatHook = "beat_hook",
+        /// Have it go on.
+        CompleteHook = "complete_hook",
         /// Listen for `berth-sdk`.
         Listen = "listen",
         /// Say Hello to `berth-sdk`.
@@ -122,6 +131,22 @@ impl Effect {
         Self::AskForStatus,
         Self::DeregisterInstance,
     ];
+
+    /// The calls to Auto Scaling, which are made where a lifecycle hook is named. A test of its own brings the agent past
+    /// these.
+    pub const OF_HOOK: [Self; 4] =
+        [Self::FindScalingGroup, Self::DescribeHook, Self::BeatHook, Self::CompleteHook];
+}
+
+impl From<Operation> for Effect {
+    fn from(operation: Operation) -> Self {
+        match operation {
+            Operation::FindGroup => Self::FindScalingGroup,
+            Operation::DescribeHook => Self::DescribeHook,
+            Operation::Beat => Self::BeatHook,
+            Operation::Complete => Self::CompleteHook,
+        }
+    }
 }
 
 impl From<Call> for Effect {

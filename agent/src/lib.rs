@@ -12,6 +12,7 @@ pub mod fleetiq;
 pub mod folders;
 pub mod front;
 pub mod game_server;
+pub mod hook;
 pub mod host;
 pub mod identity;
 pub mod lease;

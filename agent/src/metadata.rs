@@ -13,6 +13,11 @@ pub mod settings;
 
 pub use metrics::MetadataMetrics;
 
+/// How long an instance has that Auto Scaling ends, where nobody says and no hook holds it.
+pub const ENDS_WITHIN: Duration = Duration::from_secs(60);
+/// Why such an instance ends.
+pub const ENDED_BY_AUTO_SCALING: &str = "Auto Scaling ends the instance";
+
 /// What is done on a recommendation to rebalance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum OnRebalance {
@@ -32,11 +37,17 @@ pub struct Rules {
     pub on_rebalance: OnRebalance,
     /// How long before a scheduled event the node is emptied.
     pub scheduled_lead: Duration,
+    /// A lifecycle hook may hold an instance that Auto Scaling ends: whoever answers it says for how long.
+    pub has_hook: bool,
 }
 
 impl Default for Rules {
     fn default() -> Self {
-        Self { on_rebalance: OnRebalance::Ignore, scheduled_lead: Duration::from_secs(2 * 60 * 60) }
+        Self {
+            on_rebalance: OnRebalance::Ignore,
+            scheduled_lead: Duration::from_secs(2 * 60 * 60),
+            has_hook: false,
+        }
     }
 }
 
@@ -50,6 +61,8 @@ pub enum Lifecycle {
     Unknown,
     /// It waits in a warm pool.
     Warmed,
+    /// Auto Scaling ends it.
+    Ending,
     /// Anything else.
     Other,
 }

@@ -2,6 +2,7 @@
 
 mod fleetiq {
     mod channel;
+    mod hook;
     mod many;
     mod silence;
     pub(crate) mod stage;

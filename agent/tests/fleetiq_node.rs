@@ -5,6 +5,9 @@
 #[allow(dead_code, reason = "the tests of the part alone use all of it")]
 mod stage;
 
+#[path = "fleetiq_node/hook.rs"]
+mod hook;
+
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -60,6 +63,8 @@ struct Scene {
     folder: TempDir,
     redis_port: u16,
     point: Option<KillPoint>,
+    /// The lifecycle hook that is answered.
+    hook: Option<&'static str>,
     child: Option<Child>,
     deaths: u32,
     began: Instant,
@@ -96,6 +101,7 @@ impl Scene {
             folder,
             redis_port,
             point,
+            hook: None,
             child: None,
             deaths: 0,
             began: Instant::now(),
@@ -120,6 +126,8 @@ impl Scene {
             .env("AWS_ACCESS_KEY_ID", "simulator")
             .env("AWS_SECRET_ACCESS_KEY", "simulator")
             .env("AWS_ENDPOINT_URL_GAMELIFT", self.stage.simulator.endpoint())
+            .env("AWS_ENDPOINT_URL_AUTO_SCALING", self.stage.simulator.endpoint())
+            .env("BERTH_ASG_HOOK", self.hook.unwrap_or_default())
             .env(
                 "AWS_EC2_METADATA_SERVICE_ENDPOINT",
                 self.stage.simulator.metadata_endpoint(&self.stage.instance),
@@ -218,7 +226,7 @@ impl Scene {
     }
 
     /// Each call once for each time that it is needed, and once more for the death; besides, signs of life.
-    fn count_calls(&self, needed: [(&str, usize); 6]) {
+    fn count_calls<const N: usize>(&self, needed: [(&str, usize); N]) {
         let beats = usize::try_from(self.began.elapsed().as_secs() / 57).expect("few");
         for (operation, times) in needed {
             let [attempts] = self.stage.attempts([operation]);

@@ -6,6 +6,7 @@ use berth_agent::drain::Course;
 use berth_agent::drain::notice::{Notice, Severity, Source};
 use berth_agent::fleetiq::Standing;
 use berth_agent::game_server::{Amount, Line, Moment};
+use berth_agent::hook::{Holding, Stage};
 use berth_agent::socket::views::{Heard, LeaseView, Status};
 use berth_api::game_node::{GameNodeStatus, PortCount, Protection};
 use berth_api::game_server::StatusPort;
@@ -101,9 +102,12 @@ fn courses() -> [Course; 4] {
     ]
 }
 
-fn status(course: &Course, picture: &GameNodeStatus, standing: &Standing, servers: Vec<Line>) -> Value {
+/// How FleetIQ and a lifecycle hook stand.
+struct Stands(Standing, Holding);
+
+fn status(course: &Course, picture: &GameNodeStatus, stands: &Stands, servers: Vec<Line>) -> Value {
     let lease = LeaseView { held: true, epoch: 1, remaining_milliseconds: 2 };
-    let heard = Heard { lease, course, standing };
+    let heard = Heard { lease, course, standing: &stands.0, holding: &stands.1 };
     serde_json::to_value(Status::new("node-1", picture, heard, servers)).expect("JSON")
 }
 
@@ -124,10 +128,25 @@ fn a_status_full_and_empty_is_as_the_schema_says() {
         problem: Some("none".into()),
         ..Standing::default()
     };
+    let holding = |stage| Holding {
+        hook: "drain".parse().ok(),
+        group: Some("pvp".into()),
+        stage,
+        last_beat: Some(at(70)),
+        expires_at: Some(at(100)),
+        problem: Some("none".into()),
+    };
+    for stage in [Stage::Idle, Stage::Asked, Stage::Waits, Stage::Passed, Stage::Completed] {
+        let stands = Stands(standing.clone(), holding(stage));
+        let full = status(&Course::Open, &picture, &stands, Vec::new());
+        check(&schema, &schema, &full, "status").expect("as the schema says");
+    }
+    let standing = Stands(standing, holding(Stage::Waits));
+    let none = Stands(Standing::default(), Holding::default());
     for course in courses() {
         let full = status(&course, &picture, &standing, vec![line()]);
         check(&schema, &schema, &full, "status").expect("as the schema says");
-        let empty = status(&course, &GameNodeStatus::default(), &Standing::default(), Vec::new());
+        let empty = status(&course, &GameNodeStatus::default(), &none, Vec::new());
         check(&schema, &schema, &empty, "status").expect("as the schema says");
         assert!(check(&schema, &schema, &json!({}), "status").is_err(), "the check refuses something");
     }

@@ -99,6 +99,12 @@ pub enum EventReason {
     IdentityUnclear,
     /// The metadata of an instance do not answer.
     MetadataSilent,
+    /// Auto Scaling ends an instance, and waits for its lifecycle hook.
+    HookWaits,
+    /// A lifecycle hook was told that its instance may end.
+    HookCompleted,
+    /// A lifecycle hook cannot be answered, or holds nothing.
+    HookFails,
     /// Another policy of an autoscaler's chain decides.
     ChainPolicy,
     /// No policy of an autoscaler's chain has an answer.
@@ -156,6 +162,9 @@ impl EventReason {
             Self::RedisRefuses => "RedisRefuses",
             Self::IdentityUnclear => "IdentityUnclear",
             Self::MetadataSilent => "MetadataSilent",
+            Self::HookWaits => "HookWaits",
+            Self::HookCompleted => "HookCompleted",
+            Self::HookFails => "HookFails",
             Self::ChainPolicy | Self::ChainPolicyFailed => "ChainPolicy",
         }
     }
@@ -191,6 +200,7 @@ impl EventReason {
             | Self::RedisRefuses
             | Self::IdentityUnclear
             | Self::MetadataSilent
+            | Self::HookFails
             | Self::ChainPolicyFailed => true,
             Self::SuccessfulCreate
             | Self::SuccessfulDelete
@@ -211,6 +221,8 @@ impl EventReason {
             | Self::Registered
             | Self::Reregistered
             | Self::Deregistered
+            | Self::HookWaits
+            | Self::HookCompleted
             | Self::ChainPolicy => false,
         }
     }

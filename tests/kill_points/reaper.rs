@@ -77,7 +77,8 @@ impl<'a> Reaper<'a> {
         // the agent's own tests do both.
         let is_elsewhere = |point: &KillPoint| {
             let both = |effect: &OfAgent| Side::ALL.map(|side| KillPoint::new(*effect, side));
-            OfAgent::OF_DRAIN.iter().chain(&OfAgent::OF_FLEETIQ).flat_map(both).any(|one| one == *point)
+            let of_aws = OfAgent::OF_FLEETIQ.iter().chain(&OfAgent::OF_HOOK);
+            OfAgent::OF_DRAIN.iter().chain(of_aws).flat_map(both).any(|one| one == *point)
         };
         let mut of_agent = choice.points::<OfAgent>();
         of_agent.retain(|point| !is_elsewhere(point));

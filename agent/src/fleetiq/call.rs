@@ -114,14 +114,17 @@ impl Failure {
             "ConflictException" => Self::Conflict,
             "OutOfCapacityException" => Self::OutOfCapacity,
             "LimitExceededException" => Self::LimitExceeded,
-            "InvalidRequestException" | "ValidationException" => Self::InvalidRequest,
+            "InvalidRequestException" | "ValidationException" | "ValidationError" => Self::InvalidRequest,
             "UnauthorizedException"
             | "AccessDeniedException"
             | "AccessDenied"
             | "UnrecognizedClientException"
             | "InvalidClientTokenId"
             | "InvalidSignatureException"
+            | "SignatureDoesNotMatch"
             | "IncompleteSignatureException"
+            | "IncompleteSignature"
+            | "NotAuthorized"
             | "MissingAuthenticationTokenException"
             | "ExpiredTokenException"
             | "ExpiredToken"
@@ -224,6 +227,9 @@ mod tests {
             ("InvalidRequestException", Some(400), Failure::InvalidRequest),
             ("UnauthorizedException", Some(400), Failure::Denied),
             ("AccessDeniedException", Some(400), Failure::Denied),
+            ("AccessDenied", Some(403), Failure::Denied),
+            ("ValidationError", Some(400), Failure::InvalidRequest),
+            ("Throttling", Some(400), Failure::Throttled),
             ("ExpiredTokenException", Some(400), Failure::Denied),
             ("RequestExpired", Some(400), Failure::ClockSkew),
             ("ThrottlingException", Some(400), Failure::Throttled),

@@ -6,9 +6,9 @@
 use std::error::Error;
 use std::time::Duration;
 
-use aws_config::BehaviorVersion;
 use aws_config::retry::RetryConfig;
 use aws_config::timeout::TimeoutConfig;
+use aws_config::{BehaviorVersion, SdkConfig};
 use aws_sdk_gamelift::Client;
 use aws_sdk_gamelift::config::http::HttpResponse;
 use aws_sdk_gamelift::config::{Builder, Region};
@@ -35,7 +35,7 @@ const ATTEMPT: Duration = Duration::from_secs(5);
 const CALL: Duration = Duration::from_secs(12);
 
 /// How AWS is reached from here, by environment and instance. The region may be told; else it is found the same way.
-pub async fn ordinary(region: Option<String>) -> Builder {
+pub async fn configuration(region: Option<String>) -> SdkConfig {
     let http =
         aws_smithy_http_client::Builder::new().tls_provider(Provider::Rustls(CryptoMode::Ring)).build_https();
     let mut loader = aws_config::defaults(BehaviorVersion::latest()).http_client(http);
@@ -43,10 +43,11 @@ pub async fn ordinary(region: Option<String>) -> Builder {
         loader = loader.region(Region::new(region));
     }
     // The providers of credentials take their limits from here as well.
-    Builder::from(&loader.timeout_config(limits()).load().await)
+    loader.timeout_config(limits()).load().await
 }
 
-fn limits() -> TimeoutConfig {
+/// How long a call may take, and its parts.
+pub(crate) fn limits() -> TimeoutConfig {
     TimeoutConfig::builder()
         .connect_timeout(CONNECT)
         .operation_attempt_timeout(ATTEMPT)
@@ -164,12 +165,18 @@ fn judgement(status: &GameServerInstanceStatus) -> Option<InstanceStatus> {
     }
 }
 
-/// What kind of failure an error is. The SDK models some codes only; all of them arrive by name.
 fn failure<E>(call: Call, error: &SdkError<E, HttpResponse>) -> Failure
 where
     E: ProvideErrorMetadata + Error + 'static,
 {
-    let failure = match error {
+    let failure = failure_of(error);
+    debug!(operation = call.operation(), code = failure.word(), error = %chain(error), "FleetIQ");
+    failure
+}
+
+/// What kind of failure an error is. The SDK models some codes only; all of them arrive by name.
+pub(crate) fn failure_of<E: ProvideErrorMetadata>(error: &SdkError<E, HttpResponse>) -> Failure {
+    match error {
         SdkError::ConstructionFailure(_) => Failure::Unreachable,
         SdkError::TimeoutError(_) => Failure::Timeout,
         SdkError::DispatchFailure(problem) if problem.is_timeout() => Failure::Timeout,
@@ -187,7 +194,5 @@ where
             }
         }
         _ => Failure::Other,
-    };
-    debug!(operation = call.operation(), code = failure.word(), error = %chain(error), "FleetIQ");
-    failure
+    }
 }

@@ -187,7 +187,9 @@ impl Sightings {
         self.scaling_group.as_deref().and_then(|name| name.trim().strip_prefix(GROUP_PREFIX))
     }
 
-    fn region(&self) -> Option<String> {
+    /// The region, where it is known by other means than the SDK's own.
+    #[must_use]
+    pub fn region(&self) -> Option<String> {
         let told = self.region.as_deref().map(str::trim).filter(|region| !region.is_empty());
         told.map(str::to_owned).or_else(|| {
             // `aws:///eu-central-1a/i-…`

@@ -6,6 +6,7 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
+use aws_sdk_autoscaling::config::Builder as ScalingBuilder;
 use aws_sdk_gamelift::config::Builder;
 use berth_api::events::EventReason;
 use berth_api::game_node::Protection;
@@ -38,6 +39,7 @@ use crate::drain::backup::Backup;
 use crate::drain::marks::Marks;
 use crate::drain::notice::Signal;
 use crate::events::NodeRecorder;
+use crate::hook::{self, Holding, HookMetrics};
 use crate::metadata::client::{Base, MetadataClient};
 use crate::metadata::poller::{self, Poller};
 use crate::metadata::settings::MetadataSettings;
@@ -116,6 +118,8 @@ pub struct Parts {
     pub metadata: MetadataSettings,
     /// How AWS is reached, where that is not the ordinary way.
     pub aws: Option<Builder>,
+    /// The same of Auto Scaling.
+    pub scaling: Option<ScalingBuilder>,
     /// The API server, for the Node.
     pub kube: Client,
     /// The Node as it was last seen.
@@ -128,6 +132,8 @@ pub struct Parts {
     pub signals: mpsc::Sender<Signal>,
     /// How the instance stands.
     pub standing: watch::Sender<Standing>,
+    /// How a lifecycle hook stands.
+    pub holding: watch::Sender<Holding>,
     /// Where people read.
     pub tell: NodeRecorder,
     /// Whether the instance is kept, or need not be.
@@ -136,13 +142,18 @@ pub struct Parts {
 
 /// Starts everything that there is a use for. What is returned takes orders to give the instance back, where FleetIQ may
 /// be in use.
-pub fn start(parts: Parts, metrics: &mut Metrics, group: &TaskGroup) -> Option<mpsc::Sender<Order>> {
+pub fn start(mut parts: Parts, metrics: &mut Metrics, group: &TaskGroup) -> Option<mpsc::Sender<Order>> {
     let (orders, given) = mpsc::channel(ORDERS);
     let (lifecycle, lifecycle_seen) = watch::channel(Lifecycle::Unasked);
     let stop = group.token();
-    let base = parts.metadata.base(is_on_ec2(&parts.node, &parts.settings));
+    let has_hook = parts.metadata.hook.is_some();
+    let base = parts.metadata.base(is_on_ec2(&parts.node, &parts.settings) || has_hook);
     let metadata_metrics = MetadataMetrics::register(&mut metrics.subsystem("metadata"));
     let fleet_metrics = FleetMetrics::register(&mut metrics.subsystem("fleetiq"));
+    let hook_metrics = HookMetrics::register(&mut metrics.subsystem("lifecycle_hook"));
+    if let Some(hook) = hook_parts(&mut parts, base.as_ref(), &lifecycle_seen, hook_metrics) {
+        group.spawn("lifecycle-hook", hook::start::run(hook, stop.clone()));
+    }
     match &base {
         Some(base) => {
             info!(%base, "reading the instance's metadata");
@@ -171,6 +182,33 @@ pub fn start(parts: Parts, metrics: &mut Metrics, group: &TaskGroup) -> Option<m
     };
     group.spawn("fleetiq", fleet.run(stop));
     Some(orders)
+}
+
+/// What answers the lifecycle hook, where one is named.
+fn hook_parts(
+    parts: &mut Parts,
+    base: Option<&Base>,
+    lifecycle: &watch::Receiver<Lifecycle>,
+    metrics: HookMetrics,
+) -> Option<hook::start::Parts> {
+    let (hook, base) = (parts.metadata.hook.clone()?, base?.clone());
+    let now = berth_runtime::clock::now();
+    Some(hook::start::Parts {
+        hook,
+        aws: parts.scaling.take(),
+        region: parts.settings.region.clone(),
+        kube: parts.kube.clone(),
+        node: parts.node.clone(),
+        base,
+        resumed: hook::start::resumed(&parts.course.borrow(), &parts.left.marks, now),
+        inlets: hook::keeper::Inlets { course: parts.course.clone(), lifecycle: lifecycle.clone() },
+        outlets: hook::keeper::Outlets {
+            signals: parts.signals.clone(),
+            holding: parts.holding.clone(),
+            tell: parts.tell.clone(),
+            metrics,
+        },
+    })
 }
 
 /// Whether there may be an instance of a group here. Without a group's name only the metadata can say.
@@ -228,7 +266,10 @@ impl Fleet {
         info!(instance = %identity.instance, group = %identity.group, region = ?identity.region, "FleetIQ");
         let aws = match self.parts.aws.take() {
             Some(aws) => aws,
-            None => client::ordinary(identity.region.clone()).await,
+            None => {
+                let told = self.parts.settings.region.clone();
+                Builder::from(&client::configuration(told.or_else(|| identity.region.clone())).await)
+            }
         };
         self.registrar(identity, aws, &stop).run(stop).await
     }
@@ -330,7 +371,7 @@ async fn find(parts: &mut Parts, base: Option<&Base>) -> Option<FleetIdentity> {
             }
         }
         sleep(after_refusal(rand::random())).await;
-        read_node(parts).await;
+        read_node(&parts.kube, &mut parts.node).await;
     }
 }
 
@@ -342,11 +383,11 @@ fn tell_of_other_group(parts: &Parts, seen: &Sightings) {
 }
 
 /// The Node may have been made anew, or got a label.
-async fn read_node(parts: &mut Parts) {
-    let name = parts.node.metadata.name.clone().unwrap_or_default();
-    let nodes: Api<Node> = Api::all(parts.kube.clone());
+pub(crate) async fn read_node(kube: &Client, node: &mut Node) {
+    let name = node.metadata.name.clone().unwrap_or_default();
+    let nodes: Api<Node> = Api::all(kube.clone());
     match within(LIMIT, nodes.get_opt(&name)).await {
-        Ok(Some(node)) => parts.node = node,
+        Ok(Some(found)) => *node = found,
         Ok(None) => {}
         Err(error) => warn!(node = %name, error = %chain(&error), "could not read the node"),
     }

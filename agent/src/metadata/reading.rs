@@ -11,13 +11,11 @@ use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 
-use super::{Lifecycle, OnRebalance, Rules};
+use super::{ENDED_BY_AUTO_SCALING, ENDS_WITHIN, Lifecycle, OnRebalance, Rules};
 use crate::drain::notice::{Notice, Severity, Signal, Source};
 
 /// How long a recommendation to rebalance keeps the node closed.
 const REBALANCE_LASTS: SignedDuration = SignedDuration::from_mins(30);
-/// How long an instance has that Auto Scaling ends, where nobody says.
-const ENDS_WITHIN: SignedDuration = SignedDuration::from_secs(60);
 
 /// Something to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -189,16 +187,20 @@ impl Reader {
     }
 
     fn target(&mut self, state: &str, now: Timestamp) -> Vec<Signal> {
-        self.lifecycle = if state.starts_with("Warmed:") { Lifecycle::Warmed } else { Lifecycle::Other };
+        self.lifecycle = match state {
+            "Terminated" => Lifecycle::Ending,
+            _ if state.starts_with("Warmed:") => Lifecycle::Warmed,
+            _ => Lifecycle::Other,
+        };
         // By what it says alone: with a time in it, the same fact would be new at each read.
-        if state != "Terminated" || self.told.contains_key(&Source::Lifecycle) {
+        if self.lifecycle != Lifecycle::Ending || self.told.contains_key(&Source::Lifecycle) {
             return Vec::new();
         }
         self.raise(Notice {
             source: Source::Lifecycle,
             severity: Severity::AutoScaling,
-            reason: "Auto Scaling ends the instance".to_owned(),
-            deadline: now.checked_add(ENDS_WITHIN).ok(),
+            reason: ENDED_BY_AUTO_SCALING.to_owned(),
+            deadline: now.checked_add(ENDS_WITHIN).ok().filter(|_| !self.rules.has_hook),
         })
     }
 

@@ -21,6 +21,7 @@ use crate::drain::Course;
 use crate::drain::orders::{Ask, Orders};
 use crate::fleetiq::Standing;
 use crate::game_server::{Board, Line};
+use crate::hook::Holding;
 use crate::lease::Authority;
 
 /// Root and the socket's group.
@@ -65,6 +66,8 @@ pub struct Knowledge {
     pub ends_sessions: bool,
     /// The standing with FleetIQ.
     pub standing: watch::Receiver<Standing>,
+    /// How a lifecycle hook stands.
+    pub holding: watch::Receiver<Holding>,
     /// Where orders go.
     pub orders: Orders,
     /// Where the order to give the instance back goes.
@@ -133,7 +136,8 @@ async fn status(State(knowledge): State<Knowledge>) -> Json<Status> {
     let picture = knowledge.pictures.borrow().clone();
     let course = knowledge.course.borrow().clone();
     let standing = knowledge.standing.borrow().clone();
-    let heard = Heard { lease, course: &course, standing: &standing };
+    let holding = knowledge.holding.borrow().clone();
+    let heard = Heard { lease, course: &course, standing: &standing, holding: &holding };
     Json(Status::new(&knowledge.node, &picture, heard, knowledge.servers()))
 }
 

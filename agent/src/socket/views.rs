@@ -8,11 +8,14 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 pub use self::drain::{DrainAnswer, DrainRequest, DrainView, FleetIqView, PlanView, Session, Told};
+pub use self::hook::HookView;
 use crate::drain::Course;
 use crate::fleetiq::Standing;
 use crate::game_server::{Amount, Line};
+use crate::hook::Holding;
 
 mod drain;
+mod hook;
 
 /// Version of what is said.
 pub const FORMAT_VERSION: u32 = 1;
@@ -45,6 +48,9 @@ pub struct Status {
     /// The standing with FleetIQ.
     #[serde(default)]
     pub fleetiq: FleetIqView,
+    /// The lifecycle hook, where one is named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lifecycle_hook: Option<HookView>,
     /// Host ports by range.
     pub ports: BTreeMap<String, PortCount>,
     /// What pods may use in all.
@@ -76,13 +82,15 @@ pub struct Heard<'a> {
     pub course: &'a Course,
     /// The standing with FleetIQ.
     pub standing: &'a Standing,
+    /// How a lifecycle hook stands.
+    pub holding: &'a Holding,
 }
 
 impl Status {
     /// Puts the answer together from the node's picture and its servers.
     pub fn new(node: &str, picture: &GameNodeStatus, heard: Heard<'_>, servers: Vec<Line>) -> Self {
         let picture = picture.clone();
-        let Heard { lease, course, standing } = heard;
+        let Heard { lease, course, standing, holding } = heard;
         Self {
             version: FORMAT_VERSION,
             agent_version: picture.agent_version,
@@ -95,6 +103,7 @@ impl Status {
             lease,
             drain: DrainView::new(course),
             fleetiq: FleetIqView::new(standing),
+            lifecycle_hook: HookView::new(holding),
             ports: picture.ports,
             allocatable: picture.allocatable,
             free: picture.free,
@@ -120,11 +129,14 @@ impl Status {
             .iter()
             .map(|(name, count)| format!("{name} {} of {} free", count.free, count.total))
             .collect();
-        let head = [
+        let hook = self.lifecycle_hook.as_ref().map(|hook| ("Hook", hook.line(now)));
+        let first = [
             ("Node", self.node.clone()),
             ("Phase", format!("{}{reason}, for {}", self.phase, age(self.phase_since.as_deref(), now))),
             ("Lease", lease),
             ("FleetIQ", self.fleetiq.line(now)),
+        ];
+        let rest = [
             ("Drain", self.drain.line(now)),
             ("Ports", ranges.join("; ")),
             (
@@ -141,7 +153,7 @@ impl Status {
             ),
             ("Agent", self.agent_version.clone()),
         ];
-        for (name, value) in head {
+        for (name, value) in first.into_iter().chain(hook).chain(rest) {
             // Writing to a String does not fail.
             let _ = writeln!(text, "{:<9}{value}", format!("{name}:"));
         }
@@ -230,6 +242,7 @@ mod tests {
     use crate::drain::notice::{Notice, Severity, Source};
     use crate::fleetiq::Standing;
     use crate::game_server::{Amount, Line};
+    use crate::hook::Holding;
 
     #[test]
     fn the_table_says_what_the_person_on_call_asks() {
@@ -273,7 +286,8 @@ mod tests {
             last_beat: Some(at(70)),
             ..Standing::default()
         };
-        let heard = Heard { lease, course: &course, standing: &standing };
+        let holding = Holding { hook: "drain".parse().ok(), ..Holding::default() };
+        let heard = Heard { lease, course: &course, standing: &standing, holding: &holding };
         let status = Status::new("node-1", &picture, heard, vec![line]);
         let now = Timestamp::from_second(100).expect("a time");
         assert_eq!(
@@ -282,6 +296,7 @@ mod tests {
              Phase:   Active, for 100s\n\
              Lease:   held, epoch 4, 7.5 s left\n\
              FleetIQ: Protected, i-1 in pvp, last beat 30s ago\n\
+             Hook:    idle, drain\n\
              Drain:   draining (EC2 interrupts the instance), gone in 90s at 1970-01-01T00:03:10Z\n\
              Ports:   default 1000 of 1001 free\n\
              Room:    0 of 0 mCPU, 0 of 0 MiB, 0 of 0 pods free\n\

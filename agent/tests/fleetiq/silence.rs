@@ -97,7 +97,7 @@ async fn defects_7_and_9_signs_of_life_go_on_while_redis_says_nothing_for_ten_mi
         let provider_id = Some(format!("aws:///eu-central-1a/{INSTANCE}"));
         let given = Given { provider_id, ..Given::marked(Phase::Active) }.with_redis(port);
         let began = Instant::now();
-        let mut agent = Agent::start_with(aws.client(), MetadataSettings::off(), given);
+        let mut agent = Agent::start_with(aws.client(), None, MetadataSettings::off(), given);
         sleep(Duration::from_secs(600)).await;
         let mut beats = aws.of("UpdateGameServer");
         assert!(beats.len() >= 8, "{}", beats.len());

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use aws_sdk_gamelift::config::{Builder, Credentials, Region};
+use aws_sdk_gamelift::config::{Builder, Credentials, Region, SharedHttpClient};
 use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
 use aws_smithy_http_client::tls::{Provider, TlsContext, TrustStore};
 use berth_agent::drain::Course;
@@ -15,6 +15,7 @@ use berth_agent::fleetiq::machine::Unprotected;
 use berth_agent::fleetiq::registrar::Order;
 use berth_agent::fleetiq::settings::{FleetSettings, Wanted};
 use berth_agent::fleetiq::start::{Left, Parts, start};
+use berth_agent::hook::{Holding, HookName};
 use berth_agent::identity::Identity;
 use berth_agent::metadata::client::Base;
 use berth_agent::metadata::settings::{MetadataSettings, Wanted as MetadataWanted};
@@ -59,20 +60,47 @@ impl Stage {
         Self { simulator, instance }
     }
 
-    /// How AWS is reached here.
-    pub(crate) fn aws(&self) -> Builder {
+    fn http(&self) -> SharedHttpClient {
         let trust = TrustStore::empty().with_pem_certificate(self.simulator.authority());
         let context = TlsContext::builder().with_trust_store(trust).build().expect("a context");
-        let http = aws_smithy_http_client::Builder::new()
+        aws_smithy_http_client::Builder::new()
             .tls_provider(Provider::Rustls(CryptoMode::Ring))
             .tls_context(context)
-            .build_https();
+            .build_https()
+    }
+
+    /// How AWS is reached here.
+    pub(crate) fn aws(&self) -> Builder {
         aws_sdk_gamelift::Config::builder()
             .behavior_version_latest()
             .region(Region::new("eu-central-1"))
             .endpoint_url(self.simulator.endpoint())
             .credentials_provider(Credentials::new("simulator", "simulator", None, None, "test"))
-            .http_client(http)
+            .http_client(self.http())
+    }
+
+    /// The same of Auto Scaling.
+    pub(crate) fn scaling(&self) -> aws_sdk_autoscaling::config::Builder {
+        aws_sdk_autoscaling::Config::builder()
+            .behavior_version_latest()
+            .region(Region::new("eu-central-1"))
+            .endpoint_url(self.simulator.endpoint())
+            .credentials_provider(Credentials::new("simulator", "simulator", None, None, "test"))
+            .http_client(self.http())
+    }
+
+    /// Gives the group a lifecycle hook for instances that end.
+    pub(crate) fn hook(&self, name: &str, timeout: Duration) {
+        let hooks = json!([{"name": name, "heartbeat_timeout_ms": timeout.as_millis()}]);
+        self.order(json!({"order": "group", "group": GROUP, "change": {"hooks": hooks}}));
+    }
+
+    /// The instance's stage as Auto Scaling shows it.
+    pub(crate) fn scaling_stage(&self) -> Value {
+        let state = self.simulator.state();
+        let instances = state["instances"].as_array().cloned().unwrap_or_default();
+        let ours = instances.into_iter().find(|one| one["id"] == self.instance);
+        ours.map_or(Value::Null, |one| one["stage"].clone())
     }
 
     pub(crate) fn order(&self, order: Value) {
@@ -108,6 +136,8 @@ pub(crate) struct Given {
     pub(crate) redis: Option<RedisServer>,
     pub(crate) rules: Rules,
     pub(crate) course: Course,
+    /// The lifecycle hook that is answered.
+    pub(crate) hook: Option<HookName>,
 }
 
 impl Default for Given {
@@ -122,6 +152,7 @@ impl Default for Given {
             redis: None,
             rules: Rules { on_rebalance: OnRebalance::Ignore, ..Rules::default() },
             course: Course::Open,
+            hook: None,
         }
     }
 }
@@ -143,6 +174,7 @@ impl Given {
 pub(crate) struct Agent {
     group: TaskGroup,
     pub(crate) standing: watch::Receiver<Standing>,
+    pub(crate) holding: watch::Receiver<Holding>,
     pub(crate) course: watch::Sender<Course>,
     pub(crate) signals: mpsc::Receiver<Signal>,
     pub(crate) events: mpsc::Receiver<Event>,
@@ -155,13 +187,22 @@ pub(crate) struct Agent {
 impl Agent {
     pub(crate) fn start(stage: &Stage, given: Given) -> Self {
         let base = Base::parse(&stage.simulator.metadata_endpoint(&stage.instance)).expect("a base");
-        let metadata =
-            MetadataSettings { wanted: MetadataWanted::On, endpoint: Some(base), rules: given.rules };
-        Self::start_with(stage.aws(), metadata, given)
+        let metadata = MetadataSettings {
+            wanted: MetadataWanted::On,
+            endpoint: Some(base),
+            rules: Rules { has_hook: given.hook.is_some(), ..given.rules },
+            hook: given.hook.clone(),
+        };
+        Self::start_with(stage.aws(), Some(stage.scaling()), metadata, given)
     }
 
     /// One that reaches AWS so, and reads such metadata.
-    pub(crate) fn start_with(aws: Builder, metadata: MetadataSettings, given: Given) -> Self {
+    pub(crate) fn start_with(
+        aws: Builder,
+        scaling: Option<aws_sdk_autoscaling::config::Builder>,
+        metadata: MetadataSettings,
+        given: Given,
+    ) -> Self {
         let labels = given.label.map(|group| json!({"gamelift.status/group": group}));
         let node = json!({
             "metadata": { "name": "node-1", "uid": "node-uid", "labels": labels },
@@ -175,6 +216,7 @@ impl Agent {
         let (course, course_seen) = watch::channel(given.course);
         let (signals, signals_seen) = mpsc::channel(64);
         let (standing, standing_seen) = watch::channel(Standing::default());
+        let (holding, holding_seen) = watch::channel(Holding::default());
         let folder = tempfile::tempdir().expect("a folder");
         let owner = Owner { node_uid: "node-uid".to_owned(), boot_id: "boot".to_owned() };
         let marks = Marks { phase: given.mark, instance: given.marked_instance, ..Marks::default() };
@@ -189,12 +231,14 @@ impl Agent {
             },
             metadata,
             aws: Some(aws),
+            scaling,
             kube: kube::Client::try_from(config).expect("a client"),
             node,
             left: Left::read(Backup::new(folder.path(), owner), &marks),
             course: course_seen,
             signals,
             standing,
+            holding,
             tell: NodeRecorder::new(recorder, identity),
             ready: Conditions::default().name("fleetiq"),
         };
@@ -203,6 +247,7 @@ impl Agent {
         Self {
             group,
             standing: standing_seen,
+            holding: holding_seen,
             course,
             signals: signals_seen,
             events,

@@ -72,8 +72,18 @@ fn case_11_terminated_for_ten_minutes_is_one_notice() {
     assert_eq!(notice.deadline, Some(after(1)));
 }
 
+/// Whoever answers a hook says how long it holds.
 #[test]
-fn defect_16_only_a_warm_pool_is_told_from_the_other_states_and_from_none() {
+fn terminated_where_a_hook_is_named_is_a_notice_without_a_time() {
+    let mut reader = Reader::new(Rules { has_hook: true, ..Rules::default() });
+    let notice = raised(read(&mut reader, Item::Lifecycle, "Terminated"));
+    assert_eq!((notice.severity, notice.deadline), (Severity::AutoScaling, None));
+    assert_eq!(reader.lifecycle(), Lifecycle::Ending);
+    assert_eq!(read(&mut reader, Item::Lifecycle, "Terminated"), []);
+}
+
+#[test]
+fn defect_16_only_a_warm_pool_and_an_end_are_told_from_the_other_states_and_from_none() {
     let table = [
         ("InService", Lifecycle::Other),
         ("Standby", Lifecycle::Other),
