@@ -25,7 +25,7 @@ use tracing::{info, warn};
 
 use crate::config::{BootIdSource, SOCKET_NAME, Settings, SpotSessions, boot_id};
 use crate::drain::backup::{Backup, Owner};
-use crate::drain::drainer::{Drainer, Inputs, Means};
+use crate::drain::drainer::{Drainer, Inputs, Means, Words};
 use crate::drain::metrics::DrainMetrics;
 use crate::drain::node::NodeHand;
 use crate::drain::notice::Signal;
@@ -195,7 +195,7 @@ async fn compose<H: Host>(
         adopted: adopted_seen.clone(),
         board: board.clone(),
     };
-    let (drainer, course) = Drainer::new(means, inputs, settings.drain);
+    let (drainer, Words { course, question }) = Drainer::new(means, inputs, settings.drain);
     let fleet = fleetiq::start::Parts {
         settings: settings.fleetiq,
         metadata: settings.metadata,
@@ -240,6 +240,8 @@ async fn compose<H: Host>(
         node: node.clone(),
         ports: ports.counts(),
         course: course.clone(),
+        question,
+        releases_idle: settings.drain.idle_release.is_some(),
         standing: standing.clone(),
         others: others_seen,
         games: games_seen,

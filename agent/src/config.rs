@@ -364,7 +364,11 @@ impl TryFrom<Flags> for Settings {
             sdk_uid: flags.sdk_uid,
             admin_address: flags.admin_address,
             game_namespaces: namespaces(flags.game_namespaces)?,
-            drain: DrainSettings { cordon_grace: flags.cordon_grace, max_wait: flags.drain_max_wait },
+            drain: DrainSettings {
+                cordon_grace: flags.cordon_grace,
+                max_wait: flags.drain_max_wait,
+                idle_release: flags.fleetiq.fleetiq_idle_release.length(),
+            },
             spot_sessions: flags.spot_sessions,
             fleetiq: FleetSettings::try_from(flags.fleetiq)?,
             metadata: MetadataSettings::try_from(flags.metadata)?,

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 pub mod backup;
 pub mod drainer;
 pub mod exposure;
+pub mod idle;
 pub mod marks;
 pub mod memory;
 pub mod metrics;
@@ -32,6 +33,14 @@ pub enum Course {
         /// From when on servers without a session are let go.
         let_go_at: Timestamp,
     },
+    /// Nobody needs its servers: they go at once, and the instance may be taken away until somebody does. It walks back
+    /// when the notice does, and when a session is on the node after all.
+    Spare {
+        /// Why.
+        notice: Notice,
+        /// Nothing is left on it.
+        is_empty: bool,
+    },
     /// The node is being emptied: servers without a session go at once, sessions until they end.
     Draining {
         /// Why, with the earliest deadline that is known.
@@ -50,9 +59,10 @@ impl Course {
     pub fn notice(&self) -> Option<&Notice> {
         match self {
             Self::Open => None,
-            Self::Closed { notice, .. } | Self::Draining { notice } | Self::Drained { notice } => {
-                Some(notice)
-            }
+            Self::Closed { notice, .. }
+            | Self::Spare { notice, .. }
+            | Self::Draining { notice }
+            | Self::Drained { notice } => Some(notice),
         }
     }
 
@@ -62,6 +72,7 @@ impl Course {
         match self {
             Self::Open => "open",
             Self::Closed { .. } => "closed",
+            Self::Spare { .. } => "spare",
             Self::Draining { .. } => "draining",
             Self::Drained { .. } => "drained",
         }
@@ -71,6 +82,18 @@ impl Course {
     #[must_use]
     pub fn releases(&self) -> bool {
         matches!(self, Self::Drained { notice } if notice.severity.releases())
+    }
+
+    /// Whether nobody needs the node.
+    #[must_use]
+    pub fn is_spare(&self) -> bool {
+        matches!(self, Self::Spare { .. })
+    }
+
+    /// Whether nobody needs the node, and nothing is left on it: the instance may be taken away, and may come back.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        matches!(self, Self::Spare { is_empty: true, .. })
     }
 
     /// Whether the instance is certain to end, so that nothing is begun on it any more.

@@ -76,6 +76,8 @@ berth_runtime::effects! {
         ClaimInstance = "claim_instance",
         /// Say that it is in use, and alive.
         UpdateInstance = "update_instance",
+        /// Say that it is alive, and may be taken away.
+        KeepInstanceAlive = "keep_instance_alive",
         /// Ask how its registration stands.
         DescribeInstance = "describe_instance",
         /// Ask what FleetIQ thinks of it.
@@ -123,10 +125,11 @@ impl Effect {
     ];
 
     /// The calls to FleetIQ, which are made where it is in use. A test of its own brings the agent past these.
-    pub const OF_FLEETIQ: [Self; 6] = [
+    pub const OF_FLEETIQ: [Self; 7] = [
         Self::RegisterInstance,
         Self::ClaimInstance,
         Self::UpdateInstance,
+        Self::KeepInstanceAlive,
         Self::DescribeInstance,
         Self::AskForStatus,
         Self::DeregisterInstance,
@@ -155,6 +158,7 @@ impl From<Call> for Effect {
             Call::Register => Self::RegisterInstance,
             Call::Claim => Self::ClaimInstance,
             Call::Update => Self::UpdateInstance,
+            Call::Live => Self::KeepInstanceAlive,
             Call::Describe => Self::DescribeInstance,
             Call::AskStatus => Self::AskForStatus,
             Call::Deregister => Self::DeregisterInstance,

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use berth_api::game_node::{GameNodeStatus, NodePhase, PortCount, Room};
+use berth_api::game_node::{GameNodeStatus, NodePhase, PortCount, Protection, Room};
 use berth_api::lifecycle::State;
 use berth_api::link::ServerUid;
 use berth_api::node_lease::{Epoch, FORMAT_VERSION};
@@ -33,6 +33,10 @@ pub struct Sources {
     pub ports: watch::Receiver<BTreeMap<String, PortCount>>,
     /// What the node is for.
     pub course: watch::Receiver<Course>,
+    /// Since when nobody has played, where the brain is asked whether the node is needed.
+    pub question: watch::Receiver<Option<Timestamp>>,
+    /// Whether it is ever asked.
+    pub releases_idle: bool,
     /// The standing with FleetIQ.
     pub standing: watch::Receiver<Standing>,
     /// What pods that are no game servers take.
@@ -56,6 +60,10 @@ pub struct Seen<'a> {
     pub node: &'a NodeFacts,
     /// What the node is for.
     pub course: &'a Course,
+    /// Since when nobody has played, where the brain is asked whether the node is needed.
+    pub question: Option<Timestamp>,
+    /// Whether it is ever asked.
+    pub releases_idle: bool,
     /// The standing with FleetIQ.
     pub standing: &'a Standing,
     /// Epoch of the lease, where it is held.
@@ -86,6 +94,9 @@ pub fn picture(seen: Seen<'_>, before: &GameNodeStatus, now: Timestamp) -> GameN
         phase_since: if same_phase { before.phase_since.clone() } else { Some(now.to_string()) },
         phase_reason: reason,
         protection: seen.standing.protection,
+        group: seen.standing.group.clone(),
+        releases_idle: seen.releases_idle && seen.standing.protection != Protection::NotConfigured,
+        idle_since: seen.question.map(|since| since.to_string()),
         deadline: seen
             .course
             .notice()
@@ -117,6 +128,7 @@ fn phase(seen: &Seen<'_>) -> (NodePhase, Option<String>) {
         return for_reason(NodePhase::Starting, "the agent is looking at what is here");
     }
     match seen.course {
+        Course::Spare { notice, .. } => return for_reason(NodePhase::Idle, &notice.reason),
         Course::Draining { notice } => return for_reason(NodePhase::Draining, &notice.reason),
         Course::Drained { notice } => return for_reason(NodePhase::Drained, &notice.reason),
         Course::Closed { notice, .. } => return for_reason(NodePhase::Cordoned, &notice.reason),
@@ -193,6 +205,8 @@ mod tests {
                 identity: &identity,
                 node: &node,
                 course: &Course::Open,
+                question: None,
+                releases_idle: true,
                 standing: &Standing::default(),
                 epoch,
                 adopted,

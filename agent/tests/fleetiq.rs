@@ -3,6 +3,7 @@
 mod fleetiq {
     mod channel;
     mod hook;
+    mod idle;
     mod many;
     mod silence;
     pub(crate) mod stage;

@@ -65,6 +65,8 @@ struct Scene {
     point: Option<KillPoint>,
     /// The lifecycle hook that is answered.
     hook: Option<&'static str>,
+    /// How long nobody has played when the agent asks whether the node is needed.
+    idle_release: &'static str,
     child: Option<Child>,
     deaths: u32,
     began: Instant,
@@ -102,6 +104,7 @@ impl Scene {
             redis_port,
             point,
             hook: None,
+            idle_release: "off",
             child: None,
             deaths: 0,
             began: Instant::now(),
@@ -122,6 +125,7 @@ impl Scene {
             .arg(&self.kubeconfig)
             .env("GAME_SERVER_GROUP_NAME", GROUP)
             .env("REDIS_URL", format!("127.0.0.1:{}", self.redis_port))
+            .env("BERTH_FLEETIQ_IDLE_RELEASE", self.idle_release)
             .env("AWS_REGION", "eu-central-1")
             .env("AWS_ACCESS_KEY_ID", "simulator")
             .env("AWS_SECRET_ACCESS_KEY", "simulator")
@@ -220,6 +224,36 @@ impl Scene {
         .await;
     }
 
+    /// Says that the node is not needed, as the brain does when it is asked; or that it is.
+    async fn answer(&self, is_needed: bool) -> Result<(), String> {
+        let game_nodes: Api<GameNode> = Api::all(self.client.clone());
+        let seen = game_nodes.get(&self.node).await.map_err(|error| error.to_string())?;
+        let asked = seen.status.and_then(|status| status.idle_since);
+        if !is_needed && (asked.is_none() || asked == seen.spec.surplus) {
+            return Ok(());
+        }
+        let word = asked.filter(|_| !is_needed);
+        let patch = Patch::Merge(json!({ "spec": { "surplus": word } }));
+        let said = game_nodes.patch(&self.node, &PatchParams::default(), &patch).await;
+        said.map(drop).map_err(|error| error.to_string())
+    }
+
+    /// Waits until the instance may be taken away, and FleetIQ, the GameNode and the Node all say so.
+    async fn until_at_rest(&mut self) {
+        self.until("at rest", async |scene| {
+            scene.answer(false).await?;
+            let (node, (phase, protection)) = (scene.node().await?, scene.game_node().await?);
+            let is_at_rest = scene.stage.server()["utilization"] == "AVAILABLE"
+                && (phase, protection) == (NodePhase::Idle, Protection::Registered)
+                && !has_taint(&node, ACTIVE)
+                && !has_taint(&node, DRAINING)
+                && node.spec.as_ref().and_then(|spec| spec.unschedulable) != Some(true)
+                && says(&node, PHASE, "Registered");
+            if is_at_rest { Ok(()) } else { Err(scene.seen(&node, phase, protection)) }
+        })
+        .await;
+    }
+
     fn seen(&self, node: &Node, phase: NodePhase, protection: Protection) -> String {
         let (spec, annotations) = (&node.spec, &node.metadata.annotations);
         format!("{phase:?} {protection:?} {} {spec:?} {annotations:?}", self.stage.server())
@@ -288,9 +322,55 @@ async fn live(control_plane: &ControlPlane, point: KillPoint) {
 async fn whichever_call_to_fleetiq_the_agent_dies_at_its_successor_goes_on_with_at_most_one_call_more() {
     let control_plane = ControlPlane::shared().await.expect("an API server");
     prepare(control_plane).await;
-    let points =
-        Effect::OF_FLEETIQ.iter().flat_map(|effect| Side::ALL.map(|side| KillPoint::new(*effect, side)));
+    let of_rest = |effect: &&Effect| **effect != Effect::KeepInstanceAlive;
+    let points = Effect::OF_FLEETIQ.iter().filter(of_rest);
+    let points = points.flat_map(|effect| Side::ALL.map(|side| KillPoint::new(*effect, side)));
     futures::stream::iter(points).for_each_concurrent(SIDE_BY_SIDE, |point| live(control_plane, point)).await;
+}
+
+/// An instance that nobody needs, then somebody, and then it is to go while it rests; and a death somewhere in that.
+async fn rest(control_plane: &ControlPlane, point: KillPoint) {
+    let closed =
+        std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address");
+    let mut scene = Scene::set(control_plane, closed.port(), Some(point.clone())).await;
+    scene.idle_release = "1s";
+    scene.start();
+    scene.until_kept().await;
+    scene.until_at_rest().await;
+    scene.until("needed", async |scene| scene.answer(true).await).await;
+    scene.until_kept().await;
+    assert_eq!(scene.deaths, 1, "{point} was never reached");
+    scene.until_at_rest().await;
+    scene.count_calls([
+        ("DescribeGameServerInstances", 1),
+        // The first, and each time that it rests.
+        ("RegisterGameServer", 3),
+        ("DescribeGameServer", 0),
+        ("ClaimGameServer", 2),
+        // In use twice, and a sign of life each time that it rests.
+        ("UpdateGameServer", 4),
+        ("DeregisterGameServer", 2),
+    ]);
+    scene.order(json!({ "by": "test", "reason": "its end" })).await;
+    scene.until_given_back().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whichever_step_of_an_idle_release_the_agent_dies_at_its_successor_goes_on() {
+    let control_plane = ControlPlane::shared().await.expect("an API server");
+    prepare(control_plane).await;
+    let first = |effect: Effect| Side::ALL.map(|side| KillPoint::new(effect, side).to_string());
+    let second = |effect: Effect| first(effect).map(|point| point.replace(":1", ":2"));
+    let points = [
+        first(Effect::UntaintNode),
+        first(Effect::DeregisterInstance),
+        second(Effect::RegisterInstance),
+        first(Effect::KeepInstanceAlive),
+        second(Effect::ClaimInstance),
+        second(Effect::UpdateInstance),
+    ];
+    let points = points.concat().into_iter().map(|point| point.parse().expect("a point"));
+    futures::stream::iter(points).for_each_concurrent(SIDE_BY_SIDE, |point| rest(control_plane, point)).await;
 }
 
 /// The adapter's publisher writes such bytes once a minute, and its daemon needed three of them to give an idle node back.

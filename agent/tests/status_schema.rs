@@ -87,7 +87,7 @@ fn line() -> Line {
     }
 }
 
-fn courses() -> [Course; 4] {
+fn courses() -> [Course; 5] {
     let notice = || Notice {
         source: Source::Spot,
         severity: Severity::Spot,
@@ -97,6 +97,7 @@ fn courses() -> [Course; 4] {
     [
         Course::Open,
         Course::Closed { notice: notice(), let_go_at: at(30) },
+        Course::Spare { notice: notice(), is_empty: true },
         Course::Draining { notice: notice() },
         Course::Drained { notice: notice() },
     ]

@@ -61,6 +61,8 @@ pub enum EventReason {
     ScalingLimited,
     /// Somebody else has closed a node, and servers without a session will leave it.
     NodeClosed,
+    /// Nobody needs a node, and it is let go.
+    NodeIdle,
     /// A node is being emptied.
     NodeDraining,
     /// A node is certain to end soon.
@@ -143,6 +145,7 @@ impl EventReason {
             Self::AutoScalingFleetError => "AutoScalingFleetError",
             Self::ScalingLimited => "ScalingLimited",
             Self::NodeClosed => "NodeClosed",
+            Self::NodeIdle => "NodeIdle",
             Self::NodeDraining => "Draining",
             Self::NodeTerminating => "Terminating",
             Self::NodeDrained => "Drained",
@@ -214,6 +217,7 @@ impl EventReason {
             | Self::PlayerCapacity
             | Self::AutoScalingFleet
             | Self::NodeClosed
+            | Self::NodeIdle
             | Self::NodeDraining
             | Self::NodeDrained
             | Self::NodeReopened

@@ -27,6 +27,10 @@ pub struct GameNodeSpec {
     /// An order to empty the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drain: Option<DrainOrder>,
+    /// The brain's word that the node is not needed for now: the `idleSince` of the status that it answers. Taken off
+    /// when the node is needed again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub surplus: Option<String>,
 }
 
 /// An order to empty a node.
@@ -51,6 +55,8 @@ pub enum NodePhase {
     Starting,
     /// Servers may be handed over.
     Active,
+    /// Nobody needs the node for now. Its instance may be taken away, or come back.
+    Idle,
     /// Somebody else has closed the node for new pods.
     Cordoned,
     /// The node is being emptied.
@@ -95,6 +101,15 @@ pub struct GameNodeStatus {
     /// Standing with FleetIQ.
     #[serde(default)]
     pub protection: Protection,
+    /// FleetIQ's game server group of the instance, where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    /// Whether its agent lets go of the instance when nobody needs it.
+    #[serde(default)]
+    pub releases_idle: bool,
+    /// RFC 3339 time since when no session is on the node, told once that is long enough for its agent to let go of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle_since: Option<String>,
     /// RFC 3339 time by which the node will be gone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<String>,

@@ -7,6 +7,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use berth_api::game_node::Protection;
 use berth_runtime::CancellationToken;
 use berth_runtime::backoff::Backoff;
 use berth_runtime::clock::{Clock, Instant};
@@ -20,6 +21,7 @@ use tracing::{info, warn};
 use super::Course;
 use super::backup::Backup;
 use super::exposure::{Tolerations, expose};
+use super::idle::{Idle, Sight};
 use super::marks::{At, Marks};
 use super::memory::Memory;
 use super::metrics::{DrainMetrics, FailureLabels, SourceLabels, WriteLabels};
@@ -30,7 +32,7 @@ use super::plan::{Plan, Pods, Seen, Step, plan};
 use super::sources::{self, Ordered};
 use crate::events::Recorder;
 use crate::events::build::{self, Stamp};
-use crate::fleetiq::Standing;
+use crate::fleetiq::{Offers, Standing};
 use crate::game_server::Board;
 use crate::identity::Identity;
 use crate::node::{NodeFacts, version};
@@ -50,6 +52,8 @@ pub struct DrainSettings {
     pub cordon_grace: Duration,
     /// How long a drain waits for sessions before the node counts as empty; without end where absent.
     pub max_wait: Option<Duration>,
+    /// How long a node has had no session when it asks whether it is needed; never where absent.
+    pub idle_release: Option<Duration>,
 }
 
 /// What the drainer hears and sees.
@@ -88,6 +92,15 @@ pub struct Means {
     pub metrics: DrainMetrics,
 }
 
+/// What the drainer says.
+#[derive(Clone, Debug)]
+pub struct Words {
+    /// What the node is for.
+    pub course: watch::Receiver<Course>,
+    /// Since when nobody has played, where the brain is asked whether the node is needed.
+    pub question: watch::Receiver<Option<Timestamp>>,
+}
+
 /// Hears, decides, acts.
 pub struct Drainer {
     means: Means,
@@ -95,7 +108,10 @@ pub struct Drainer {
     settings: DrainSettings,
     clock: Clock,
     courses: watch::Sender<Course>,
+    /// Since when nobody has played, where the brain is asked whether the node is needed.
+    questions: watch::Sender<Option<Timestamp>>,
     memory: Memory,
+    idle: Idle,
     tolerations: Tolerations,
     /// The Node after our last write, and before anybody else's.
     object: Option<Node>,
@@ -117,8 +133,8 @@ struct Told {
 }
 
 impl Drainer {
-    /// A drainer that goes on where an earlier one stopped, and where its course can be read.
-    pub fn new(means: Means, inputs: Inputs, settings: DrainSettings) -> (Self, watch::Receiver<Course>) {
+    /// A drainer that goes on where an earlier one stopped, and where its course and its question can be read.
+    pub fn new(means: Means, inputs: Inputs, settings: DrainSettings) -> (Self, Words) {
         let clock = Clock::system();
         let now = clock.now();
         let node = inputs.node.borrow().clone();
@@ -126,7 +142,8 @@ impl Drainer {
         // The copy is written first, so it is never behind the Node.
         let copied = means.backup.read(standing.instance.as_deref());
         let marks = copied.clone().unwrap_or_else(|| node.marks.clone());
-        let (courses, seen) = watch::channel(Course::Open);
+        let (courses, course) = watch::channel(Course::Open);
+        let (questions, question) = watch::channel(None);
         let mut drainer = Self {
             memory: Memory::resume(&marks, &means.identity.boot_id, now),
             copied: copied.unwrap_or_default(),
@@ -135,6 +152,8 @@ impl Drainer {
             settings,
             clock,
             courses,
+            questions,
+            idle: Idle::new(settings.idle_release),
             tolerations: Tolerations::default(),
             object: None,
             orders: Vec::new(),
@@ -143,10 +162,10 @@ impl Drainer {
             told: Told::default(),
         };
         drainer.hear_node();
-        let course = drainer.plan().course;
-        drainer.means.metrics.show(&course);
-        drainer.courses.send_replace(course);
-        (drainer, seen)
+        let first = drainer.plan().course;
+        drainer.means.metrics.show(&first);
+        drainer.courses.send_replace(first);
+        (drainer, Words { course, question })
     }
 
     /// Runs until asked to stop. The Node stays as it is: the next agent goes on.
@@ -225,6 +244,24 @@ impl Drainer {
         for signal in signals {
             self.hear(signal);
         }
+        let now = self.clock.now();
+        self.idle.note(self.sight(), now);
+        if let Some(signal) = self.idle.signal(&ordered, self.memory.notices(), now) {
+            self.hear(signal);
+        }
+    }
+
+    fn sight(&self) -> Sight {
+        let standing = self.inputs.standing.borrow();
+        let lines = self.inputs.board.lines();
+        let lines = lines.borrow();
+        Sight {
+            are_known: *self.inputs.adopted.borrow(),
+            has_session: lines.values().any(|line| line.state.is_protected()),
+            may_ask: standing.protection == Protection::Protected
+                && standing.offers == Offers::Allowed
+                && *self.courses.borrow() == Course::Open,
+        }
     }
 
     /// The Node: as the watch shows it, or after our own write where the watch lags behind.
@@ -281,6 +318,7 @@ impl Drainer {
             self.hear_node();
             let plan = self.plan();
             self.publish(&plan.course);
+            self.ask(now);
             self.keep(&plan).await;
             self.tell(&plan, now);
             let wake = match &plan.step {
@@ -289,7 +327,7 @@ impl Drainer {
                     self.next_try = None;
                     let waits = matches!(plan.course, Course::Draining { .. }) && !self.told.is_long;
                     let long = self.memory.drains_since().filter(|_| waits).map(long_after);
-                    let times = [*until, expires, long].into_iter().flatten();
+                    let times = [*until, expires, long, self.idle.look_at(now)].into_iter().flatten();
                     return times.min().map(|time| self.instant_of(time));
                 }
                 _ if !self.means.hand.may_act() => return None,
@@ -386,11 +424,24 @@ impl Drainer {
                     self.means.metrics.until_drained.observe(self.seconds_since(since));
                 }
             }
-            Course::Open | Course::Closed { .. } | Course::Draining { .. } => {}
+            Course::Spare { .. } if !before.is_spare() => {
+                self.means.metrics.spared.inc();
+            }
+            Course::Open | Course::Closed { .. } | Course::Spare { .. } | Course::Draining { .. } => {}
         }
         if before.word() != course.word() || course.is_terminating() != before.is_terminating() {
             self.means.recorder.record(build::node_course(&self.means.identity, course, self.stamp()));
         }
+    }
+
+    /// Asks the brain, once with each idle time, whether the node is needed.
+    fn ask(&self, now: Timestamp) {
+        let question = self.idle.asks(now).filter(|_| *self.courses.borrow() == Course::Open);
+        self.questions.send_if_modified(|asked| {
+            let is_new = *asked != question;
+            *asked = question;
+            is_new
+        });
     }
 
     async fn keep(&mut self, plan: &Plan) {

@@ -45,6 +45,7 @@ pub fn expose(
     Pods {
         are_known,
         left: pods.len(),
+        servers: lines.values().filter(|line| !line.state.is_terminal()).count(),
         exposed_to_draining: first(|pod| !pod.tolerates_draining),
         exposed_to_active: first(|pod| !pod.tolerates_active),
         tolerated_at: staying.filter_map(|(uid, _)| tolerations.since.get(uid)).max().copied(),

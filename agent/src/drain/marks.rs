@@ -75,13 +75,23 @@ impl Phase {
             Course::Draining { .. } => Some(Self::Draining),
             Course::Drained { .. } if protection == Protection::Released => Some(Self::Deregistered),
             Course::Drained { .. } => Some(Self::Drained),
-            Course::Open | Course::Closed { .. } => match protection {
-                Protection::NotConfigured | Protection::Unregistered => None,
-                Protection::Registered => Some(Self::Registered),
-                // What FleetIQ has lost is registered again; what the node is for has not changed.
+            // Whoever finds this mark goes on to rest: what was given back for it is registered again.
+            Course::Spare { is_empty: true, .. } => match protection {
+                Protection::NotConfigured => None,
                 Protection::Protected | Protection::Missing => Some(Self::Active),
-                Protection::Released => Some(Self::Deregistered),
+                Protection::Unregistered | Protection::Registered | Protection::Released => {
+                    Some(Self::Registered)
+                }
             },
+            Course::Open | Course::Closed { .. } | Course::Spare { is_empty: false, .. } => {
+                match protection {
+                    Protection::NotConfigured | Protection::Unregistered => None,
+                    Protection::Registered => Some(Self::Registered),
+                    // What FleetIQ has lost is registered again; what the node is for has not changed.
+                    Protection::Protected | Protection::Missing => Some(Self::Active),
+                    Protection::Released => Some(Self::Deregistered),
+                }
+            }
         }
     }
 }
@@ -305,6 +315,7 @@ mod tests {
 
     #[test]
     fn the_phase_follows_course_and_standing() {
+        let spare = |is_empty| Course::Spare { notice: notice(Source::Surplus, Severity::Surplus), is_empty };
         let drained = || Course::Drained { notice: notice(Source::FleetIq, Severity::Draining) };
         let table = [
             (Course::Open, Protection::Unregistered, None),
@@ -323,6 +334,12 @@ mod tests {
             ),
             (drained(), Protection::Protected, Some(Phase::Drained)),
             (drained(), Protection::Released, Some(Phase::Deregistered)),
+            (spare(false), Protection::Protected, Some(Phase::Active)),
+            (spare(true), Protection::Protected, Some(Phase::Active)),
+            // Whoever comes next finds out whether it is registered already.
+            (spare(true), Protection::Released, Some(Phase::Registered)),
+            (spare(true), Protection::Unregistered, Some(Phase::Registered)),
+            (spare(true), Protection::Registered, Some(Phase::Registered)),
         ];
         for (course, protection, expected) in table {
             assert_eq!(Phase::of(&course, protection), expected, "{course:?} {protection:?}");

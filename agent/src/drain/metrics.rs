@@ -33,12 +33,14 @@ pub struct FailureLabels {
 /// Numbers about the end of a node.
 #[derive(Clone, Debug)]
 pub struct DrainMetrics {
-    /// The course: 0 open, 1 closed, 2 draining, 3 drained.
+    /// The course: 0 open, 1 closed, 2 draining, 3 drained, 4 spare.
     pub course: Gauge,
     /// Unix time by which the node will be gone; 0 where nobody knows.
     pub deadline: Gauge,
     /// Drains that have begun.
     pub started: Family<SourceLabels, Counter>,
+    /// Times the node was let go since nobody needed it.
+    pub spared: Counter,
     /// Notices taken back by a source that never takes one back.
     pub denied: Counter,
     /// Writes of the Node.
@@ -59,7 +61,7 @@ impl DrainMetrics {
         Self {
             course: subsystem.register(
                 "course",
-                "What the node is for: 0 open, 1 closed, 2 draining, 3 drained",
+                "What the node is for: 0 open, 1 closed, 2 draining, 3 drained, 4 spare",
                 Gauge::default(),
             ),
             deadline: subsystem.register(
@@ -68,6 +70,11 @@ impl DrainMetrics {
                 Gauge::default(),
             ),
             started: subsystem.register("started", "Drains that have begun, by who asked", Family::default()),
+            spared: subsystem.register(
+                "idle_releases",
+                "Times the node was let go since nobody needed it",
+                Counter::default(),
+            ),
             denied: subsystem.register(
                 "denied_notices",
                 "Notices taken back by a source that never takes one back",
@@ -104,6 +111,7 @@ impl DrainMetrics {
             Course::Closed { .. } => 1,
             Course::Draining { .. } => 2,
             Course::Drained { .. } => 3,
+            Course::Spare { .. } => 4,
         });
         let deadline = course.notice().and_then(|notice| notice.deadline);
         self.deadline.set(deadline.map_or(0, jiff::Timestamp::as_second));

@@ -23,6 +23,8 @@ pub enum Source {
     Cordon,
     /// An autoscaler's taint of a node that it deletes, by its key.
     Autoscaler(String),
+    /// The brain, in the GameNode's spec: the servers here are needed nowhere, or have room elsewhere.
+    Surplus,
     /// An operator, over the local socket.
     Socket,
     /// An operator, in the GameNode's spec.
@@ -46,6 +48,7 @@ impl Source {
             | Self::Spot
             | Self::Lifecycle
             | Self::Scheduled(_)
+            | Self::Surplus
             | Self::Socket
             | Self::GameNode => true,
             Self::Rebalance | Self::Cordon | Self::Autoscaler(_) | Self::Annotation => false,
@@ -69,6 +72,7 @@ impl Source {
             Self::Scheduled(_) => "scheduled",
             Self::Cordon => "cordon",
             Self::Autoscaler(_) => "autoscaler",
+            Self::Surplus => "surplus",
             Self::Socket => "socket",
             Self::GameNode => "game_node",
             Self::Annotation => "annotation",
@@ -82,6 +86,8 @@ impl Source {
 pub enum Severity {
     /// The instance may be rebalanced: told, nothing else, unless a setting asks for more.
     Advice,
+    /// Nobody needs the node for now.
+    Surplus,
     /// Closed by somebody else.
     Cordoned,
     /// An event of EC2's is near.
@@ -267,6 +273,7 @@ mod tests {
     fn everything_else_walks_back() {
         let table = [
             (Source::Cordon, Severity::Cordoned),
+            (Source::Surplus, Severity::Surplus),
             (Source::Rebalance, Severity::Advice),
             (Source::Scheduled("e".into()), Severity::Scheduled),
             (Source::Autoscaler("k".into()), Severity::Claimed),
@@ -288,6 +295,7 @@ mod tests {
     fn only_what_empties_the_node_may_give_the_instance_back() {
         let table = [
             (Severity::Advice, false, false),
+            (Severity::Surplus, false, false),
             (Severity::Cordoned, false, false),
             (Severity::Scheduled, true, true),
             (Severity::Claimed, true, false),

@@ -30,6 +30,8 @@ pub struct Pods {
     pub are_known: bool,
     /// How many are left, those that are ending included.
     pub left: usize,
+    /// Servers that live, those that have no pod yet included.
+    pub servers: usize,
     /// One that the draining taint would evict.
     pub exposed_to_draining: Option<String>,
     /// One that the taint of protected nodes would evict.
@@ -131,6 +133,7 @@ pub fn assumed_deadline(severity: Severity, first_seen: Timestamp) -> Option<Tim
         Severity::Spot => Some(after(first_seen, SPOT_TIME)),
         Severity::AutoScaling
         | Severity::Advice
+        | Severity::Surplus
         | Severity::Cordoned
         | Severity::Scheduled
         | Severity::Claimed
@@ -145,14 +148,14 @@ pub fn plan(seen: Seen<'_>) -> Plan {
     let course = course(seen);
     let due = Marks::due(&course, seen.standing, seen.kept.to_vec(), &seen.node.marks, seen.at);
     let (mut step, withheld) = match &course {
-        Course::Open | Course::Closed { .. } => go_back(seen, &course, &due),
+        Course::Open | Course::Closed { .. } | Course::Spare { .. } => go_back(seen, &course, &due),
         Course::Draining { notice } | Course::Drained { notice } => go_on(seen, notice, &due),
     };
     if let Step::Wait(until) = step {
         let later = match &course {
             Course::Closed { let_go_at, .. } if seen.at.now < *let_go_at => Some(*let_go_at),
             Course::Draining { .. } => seen.given_up_at.filter(|at| seen.at.now < *at),
-            Course::Open | Course::Closed { .. } | Course::Drained { .. } => None,
+            Course::Open | Course::Closed { .. } | Course::Spare { .. } | Course::Drained { .. } => None,
         };
         step = Step::Wait(until.into_iter().chain(later).min());
     }
@@ -161,11 +164,17 @@ pub fn plan(seen: Seen<'_>) -> Plan {
 
 fn course(seen: Seen<'_>) -> Course {
     let Some(notice) = seen.gravest.cloned() else { return Course::Open };
-    if !notice.severity.drains() {
-        return match notice.severity {
-            Severity::Cordoned => Course::Closed { notice, let_go_at: seen.let_go_at },
-            _ => Course::Open,
-        };
+    let is_unused = seen.pods.are_known && seen.pods.left == 0 && seen.pods.servers == 0;
+    match notice.severity {
+        Severity::Advice => return Course::Open,
+        Severity::Surplus => return Course::Spare { notice, is_empty: is_unused },
+        Severity::Cordoned => return Course::Closed { notice, let_go_at: seen.let_go_at },
+        Severity::Scheduled
+        | Severity::Claimed
+        | Severity::Ordered
+        | Severity::Draining
+        | Severity::AutoScaling
+        | Severity::Spot => {}
     }
     let is_given_up = seen.given_up_at.is_some_and(|at| seen.at.now >= at);
     let is_prepared = seen.node.is_cordoned && seen.node.has_taint(OurTaint::Draining.key());

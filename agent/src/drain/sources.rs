@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use berth_api::game_node::DrainOrder;
+use berth_api::game_node::GameNodeSpec;
 use berth_api::names;
 
 use super::notice::{Notice, Notices, Severity, Signal, Source};
@@ -18,7 +18,7 @@ pub enum Ordered {
     #[default]
     Unknown,
     /// Nothing, or this.
-    Known(Option<DrainOrder>),
+    Known(GameNodeSpec),
 }
 
 /// The signals that bring what is known up to what the Node says.
@@ -44,8 +44,8 @@ pub fn of_node(node: &NodeFacts, known: &Notices) -> Vec<Signal> {
 /// The signals that bring what is known up to what the GameNode orders.
 #[must_use]
 pub fn of_game_node(ordered: &Ordered, known: &Notices) -> Vec<Signal> {
-    let Ordered::Known(order) = ordered else { return Vec::new() };
-    let said = order.iter().map(|order| {
+    let Ordered::Known(spec) = ordered else { return Vec::new() };
+    let said = spec.drain.iter().map(|order| {
         let why = order.reason.as_deref().map(|reason| format!(": {reason}")).unwrap_or_default();
         let by = if order.by.is_empty() { "somebody" } else { &order.by };
         let deadline = order.deadline.as_deref().and_then(|text| text.parse().ok());
@@ -71,7 +71,7 @@ fn bring_up(known: &Notices, said: Vec<Notice>, is_read_here: impl Fn(&Source) -
 
 #[cfg(test)]
 mod tests {
-    use berth_api::game_node::DrainOrder;
+    use berth_api::game_node::{DrainOrder, GameNodeSpec};
     use k8s_openapi::api::core::v1::Taint;
 
     use super::{Ordered, of_game_node, of_node};
@@ -127,7 +127,8 @@ mod tests {
             reason: Some("maintenance".into()),
             deadline: Some("1970-01-01T00:15:00Z".into()),
         };
-        let signals = of_game_node(&Ordered::Known(Some(order)), &notices);
+        let ordered = GameNodeSpec { drain: Some(order), ..GameNodeSpec::default() };
+        let signals = of_game_node(&Ordered::Known(ordered), &notices);
         hear(&mut notices, signals);
         let gravest = notices.gravest().unwrap();
         assert_eq!(
@@ -135,7 +136,7 @@ mod tests {
             (Source::GameNode, Some(900))
         );
         assert_eq!(of_game_node(&Ordered::Unknown, &notices), [], "nobody has looked yet");
-        let signals = of_game_node(&Ordered::Known(None), &notices);
+        let signals = of_game_node(&Ordered::Known(GameNodeSpec::default()), &notices);
         assert_eq!(hear(&mut notices, signals), 1);
         assert_eq!(notices, Notices::default());
     }

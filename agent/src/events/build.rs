@@ -123,6 +123,10 @@ pub fn node_course(identity: &Identity, course: &Course, stamp: Stamp<'_>) -> Ev
                 format!("{why}; game servers without a session leave at {let_go_at}, sessions stay");
             (EventReason::NodeClosed, message)
         }
+        Course::Spare { .. } => (
+            EventReason::NodeIdle,
+            format!("{why}; they leave, and the instance may be taken away until somebody needs it"),
+        ),
         Course::Draining { .. } if course.is_terminating() => {
             (EventReason::NodeTerminating, format!("the node is being emptied{until}: {why}"))
         }

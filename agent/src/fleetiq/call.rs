@@ -13,6 +13,8 @@ pub enum Call {
     Claim,
     /// Says that it is in use, and alive.
     Update,
+    /// Says that it is alive, and nothing else.
+    Live,
     /// Asks whose the registration is, and how it stands.
     Describe,
     /// Asks what FleetIQ thinks of the instance.
@@ -23,8 +25,15 @@ pub enum Call {
 
 impl Call {
     /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::Register, Self::Claim, Self::Update, Self::Describe, Self::AskStatus, Self::Deregister];
+    pub const ALL: [Self; 7] = [
+        Self::Register,
+        Self::Claim,
+        Self::Update,
+        Self::Live,
+        Self::Describe,
+        Self::AskStatus,
+        Self::Deregister,
+    ];
 
     /// Its name in AWS's API, which is also that of the permission.
     #[must_use]
@@ -32,7 +41,7 @@ impl Call {
         match self {
             Self::Register => "RegisterGameServer",
             Self::Claim => "ClaimGameServer",
-            Self::Update => "UpdateGameServer",
+            Self::Update | Self::Live => "UpdateGameServer",
             Self::Describe => "DescribeGameServer",
             Self::AskStatus => "DescribeGameServerInstances",
             Self::Deregister => "DeregisterGameServer",
@@ -190,6 +199,8 @@ pub enum Answer {
     Claim(Result<(), Failure>),
     /// Of [`Call::Update`].
     Update(Result<Utilization, Failure>),
+    /// Of [`Call::Live`].
+    Live(Result<Utilization, Failure>),
     /// Of [`Call::Describe`].
     Describe(Result<Registration, Failure>),
     /// Of [`Call::AskStatus`]; none where the group does not have the instance, or says nothing of it.
@@ -206,6 +217,7 @@ impl Answer {
             Self::Register(answer) => (Call::Register, answer.err()),
             Self::Claim(answer) => (Call::Claim, answer.err()),
             Self::Update(answer) => (Call::Update, answer.err()),
+            Self::Live(answer) => (Call::Live, answer.err()),
             Self::Describe(answer) => (Call::Describe, answer.err()),
             Self::AskStatus(answer) => (Call::AskStatus, answer.err()),
             Self::Deregister(answer) => (Call::Deregister, answer.err()),

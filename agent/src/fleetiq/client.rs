@@ -80,6 +80,7 @@ impl FleetClient {
             Call::Register => Answer::Register(around(effect, self.register()).await),
             Call::Claim => Answer::Claim(around(effect, self.claim()).await),
             Call::Update => Answer::Update(around(effect, self.update()).await),
+            Call::Live => Answer::Live(around(effect, self.live()).await),
             Call::Describe => Answer::Describe(around(effect, self.describe()).await),
             Call::AskStatus => Answer::AskStatus(around(effect, self.ask_status()).await),
             Call::Deregister => Answer::Deregister(around(effect, self.deregister()).await),
@@ -117,6 +118,19 @@ impl FleetClient {
         // An answer that does not say is as good as one that agrees: the update was taken.
         let status = answer.game_server.and_then(|server| server.utilization_status);
         Ok(status.map_or(Utilization::Utilized, |status| utilization(&status)))
+    }
+
+    async fn live(&self) -> Result<Utilization, Failure> {
+        let update = self.client.update_game_server();
+        let answer = update
+            .game_server_group_name(&self.group)
+            .game_server_id(&self.instance)
+            .health_check(GameServerHealthCheck::Healthy)
+            .send()
+            .await
+            .map_err(|error| failure(Call::Live, &error))?;
+        let status = answer.game_server.and_then(|server| server.utilization_status);
+        Ok(status.map_or(Utilization::Available, |status| utilization(&status)))
     }
 
     async fn describe(&self) -> Result<Registration, Failure> {

@@ -11,6 +11,10 @@
 //!
 //! Draining, Drained and Terminating are the node's [`Course`]: the machine reads it, and keeps
 //! nothing of it. Every call may be repeated, so that an answer that was lost costs one call and nothing else.
+//!
+//! A node that nobody needs is given back the same way, since what is in use never becomes available again, and registered at
+//! once: there it rests, with a sign of life each minute that claims nothing, and Auto Scaling may take it. It is offered
+//! again only when FleetIQ has answered that it is in use.
 
 use std::time::Duration;
 
@@ -160,6 +164,8 @@ pub struct Machine {
     unprotected_since: Timestamp,
     /// It has been kept, so that a registration is one more.
     was_kept: bool,
+    /// It may be taken away, or have been given back, until an answer says that it is in use.
+    rests: bool,
     keeping: Keeping,
     problem: Option<Problem>,
     is_given_up: bool,
@@ -186,6 +192,7 @@ impl Machine {
             beats_since: now,
             unprotected_since: now,
             was_kept: mark == Mark::Active,
+            rests: false,
             keeping: Keeping::Unknown,
             problem: None,
             is_given_up: false,
@@ -207,7 +214,11 @@ impl Machine {
         match self.stage {
             Stage::Deregistered { .. } => None,
             _ if self.is_given_up || outside.course.releases() => Some(Call::Deregister),
+            Stage::Claimed { .. } | Stage::Active if outside.course.is_idle() => Some(Call::Deregister),
             Stage::Unregistered { .. } | Stage::Registered { .. } if begins_nothing => None,
+            // Nobody is on it, whatever else is said of the node: it is claimed for those who come.
+            Stage::Registered { .. } if outside.course.is_spare() => Some(Call::Live),
+            Stage::Registered { .. } if self.rests && *outside.course != Course::Open => Some(Call::Live),
             Stage::Unregistered { step: Entry::AskStatus, .. }
             | Stage::Registered { step: Taking::AskStatus } => Some(Call::AskStatus),
             Stage::Unregistered { step: Entry::Register, .. } => Some(Call::Register),
@@ -254,6 +265,19 @@ impl Machine {
                 None
             }
             Answer::Update(Err(Failure::NotFound)) => self.lost(now, chance),
+            Answer::Live(Ok(Utilization::Available)) => {
+                self.go(Stage::Registered { step: Taking::Claim });
+                self.was_kept = false;
+                self.last_beat = Some(now);
+                self.wait = Some((Call::Live, next_beat(now, chance)));
+                None
+            }
+            // Somebody else has taken it, and nobody is there: it is given back, and registered anew.
+            Answer::Live(Ok(Utilization::Utilized)) => {
+                self.go(Stage::Active);
+                None
+            }
+            Answer::Live(Err(Failure::NotFound)) => self.lost(now, chance),
             Answer::Deregister(Ok(()) | Err(Failure::NotFound)) => {
                 let comeback = if self.is_given_up { Comeback::Never } else { Comeback::OnceOpen };
                 self.go(Stage::Deregistered { comeback });
@@ -264,17 +288,29 @@ impl Machine {
             Answer::Register(Err(failure)) => self.fail(Call::Register, failure, now, chance),
             Answer::Claim(Err(failure)) => self.fail(Call::Claim, failure, now, chance),
             Answer::Update(Err(failure)) => self.fail(Call::Update, failure, now, chance),
+            Answer::Live(Err(failure)) => self.fail(Call::Live, failure, now, chance),
             Answer::Describe(Err(failure)) => self.fail(Call::Describe, failure, now, chance),
-            Answer::Deregister(Err(failure)) => self.fail(Call::Deregister, failure, now, chance),
+            Answer::Deregister(Err(failure)) => {
+                // It may have been done.
+                self.rests = true;
+                self.fail(Call::Deregister, failure, now, chance)
+            }
         }
     }
 
-    /// Takes the node's course in: what was given back comes back once the node no longer drains.
+    /// Takes the node's course in: what was given back comes back once the node no longer drains, to rest where nobody
+    /// needs it.
     pub fn follow(&mut self, course: &Course, now: Timestamp, chance: f64) {
         let drains = match course {
-            Course::Open | Course::Closed { .. } => false,
+            Course::Open | Course::Closed { .. } | Course::Spare { .. } => false,
             Course::Draining { .. } | Course::Drained { .. } => true,
         };
+        let may_be_taken = matches!(self.stage, Stage::Registered { .. });
+        if (course.is_idle() || (course.is_spare() && may_be_taken)) && !self.rests {
+            self.rests = true;
+            // Whoever comes back finds out at once how it stands.
+            self.wait = None;
+        }
         match self.stage {
             Stage::Deregistered { comeback: Comeback::AfterDrain } if drains => {
                 self.stage = Stage::Deregistered { comeback: Comeback::OnceOpen };
@@ -340,6 +376,7 @@ impl Machine {
         self.last_beat = Some(now);
         self.beats_since = now;
         self.was_kept = true;
+        self.rests = false;
         self.told_silent = false;
         self.told_unprotected = false;
         self.wait = Some((Call::Update, next_beat(now, chance)));

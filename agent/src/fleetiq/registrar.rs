@@ -229,6 +229,7 @@ impl Registrar {
             Answer::Register(_)
             | Answer::Claim(_)
             | Answer::Update(_)
+            | Answer::Live(_)
             | Answer::Describe(_)
             | Answer::AskStatus(Err(_)) => {}
         }

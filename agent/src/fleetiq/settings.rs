@@ -1,5 +1,7 @@
 //! Flags and environment of FleetIQ. The names of the GameLift FleetIQ adapter are taken as they are.
 
+use std::time::Duration;
+
 use berth_runtime::exit::BadConfiguration;
 use berth_runtime::redis_url::{RedisFlags, RedisServer};
 use tracing::warn;
@@ -19,6 +21,26 @@ pub enum Wanted {
     Off,
 }
 
+/// Whether an instance that nobody needs is given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IdleRelease {
+    /// Never: it stays in use until its node is emptied.
+    Off,
+    /// When no session has been on it for so long.
+    After(Duration),
+}
+
+impl IdleRelease {
+    /// After how long, if ever.
+    #[must_use]
+    pub fn length(self) -> Option<Duration> {
+        match self {
+            Self::Off => None,
+            Self::After(length) => Some(length),
+        }
+    }
+}
+
 /// Flags, as given.
 #[derive(Clone, Debug, clap::Args)]
 pub struct FleetFlags {
@@ -34,6 +56,9 @@ pub struct FleetFlags {
     /// Whether servers are offered while FleetIQ does not keep the instance: refuse, or allow-after:DURATION
     #[arg(long, env = "BERTH_FLEETIQ_UNPROTECTED", default_value = "allow-after:5m", value_parser = unprotected)]
     pub fleetiq_unprotected: Unprotected,
+    /// How long a node has had no session when it may be let go, if its game servers are not needed there; or off
+    #[arg(long, env = "BERTH_FLEETIQ_IDLE_RELEASE", default_value = "10m", value_parser = idle_release)]
+    pub fleetiq_idle_release: IdleRelease,
     /// Where the instances' statuses are published
     #[command(flatten)]
     pub redis: RedisFlags,
@@ -56,6 +81,8 @@ pub struct FleetSettings {
     pub region: Option<String>,
     /// Whether an instance is offered that is not kept.
     pub unprotected: Unprotected,
+    /// Whether an instance that nobody needs is given back.
+    pub idle_release: IdleRelease,
     /// Where statuses are published.
     pub redis: Option<RedisServer>,
     /// Flags of the adapter that were given and do nothing.
@@ -76,6 +103,7 @@ impl TryFrom<FleetFlags> for FleetSettings {
             group: said(flags.game_server_group_name),
             region: said(flags.aws_region),
             unprotected: flags.fleetiq_unprotected,
+            idle_release: flags.fleetiq_idle_release,
             redis: flags.redis.server()?,
             ignored: ignored.into_iter().filter_map(|(flag, is_given)| is_given.then_some(flag)).collect(),
         })
@@ -91,6 +119,7 @@ impl FleetSettings {
             group: None,
             region: None,
             unprotected: Unprotected::Refuse,
+            idle_release: IdleRelease::Off,
             redis: None,
             ignored: Vec::new(),
         }
@@ -107,6 +136,13 @@ impl FleetSettings {
     }
 }
 
+fn idle_release(text: &str) -> Result<IdleRelease, String> {
+    if text == "off" {
+        return Ok(IdleRelease::Off);
+    }
+    duration(text).map(IdleRelease::After).map_err(|error| format!("{error}; or off"))
+}
+
 fn unprotected(text: &str) -> Result<Unprotected, String> {
     match text.split_once(':') {
         None if text == "refuse" => Ok(Unprotected::Refuse),
@@ -121,7 +157,7 @@ mod tests {
 
     use clap::Parser as _;
 
-    use super::{FleetFlags, FleetSettings, Wanted};
+    use super::{FleetFlags, FleetSettings, IdleRelease, Wanted};
     use crate::fleetiq::machine::Unprotected;
 
     #[derive(clap::Parser)]
@@ -150,6 +186,22 @@ mod tests {
         assert_eq!((settings.wanted, settings.group), (Wanted::Auto, None));
         assert!(settings.redis.is_none());
         assert_eq!(settings.unprotected, Unprotected::AllowAfter(Duration::from_secs(300)));
+        assert_eq!(settings.idle_release, IdleRelease::After(Duration::from_secs(600)));
+    }
+
+    #[test]
+    fn an_idle_instance_is_given_back_after_a_while_or_never() {
+        let table = [
+            ("off", Some(IdleRelease::Off)),
+            ("90s", Some(IdleRelease::After(Duration::from_secs(90)))),
+            ("never", None),
+            ("", None),
+        ];
+        for (text, expected) in table {
+            let given =
+                settings(&["--fleetiq-idle-release", text]).ok().map(|settings| settings.idle_release);
+            assert_eq!(given, expected, "{text}");
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use berth_api::game_node::{DrainOrder, GameNode, GameNodeSpec, GameNodeStatus};
+use berth_api::game_node::{GameNode, GameNodeSpec, GameNodeStatus};
 use berth_api::names;
 use berth_runtime::CancellationToken;
 use berth_runtime::backoff::Backoff;
@@ -108,6 +108,7 @@ impl Publisher {
                 changed = sources.others.changed() => ended(changed.is_err(), &stop).await,
                 changed = sources.games.changed() => ended(changed.is_err(), &stop).await,
                 changed = sources.course.changed() => ended(changed.is_err(), &stop).await,
+                changed = sources.question.changed() => ended(changed.is_err(), &stop).await,
                 // Without FleetIQ nobody ever says anything else.
                 Ok(()) = sources.standing.changed() => {}
                 changed = sources.adopted.changed() => ended(changed.is_err(), &stop).await,
@@ -121,22 +122,22 @@ impl Publisher {
             Ok(Event::Init) => self.is_listed = false,
             Ok(Event::InitApply(node)) => {
                 self.is_listed = true;
-                self.note_order(node.spec.drain);
+                self.note_order(node.spec);
             }
             Ok(Event::InitDone) if self.is_listed => {}
             // Who reads it would not know of us until something changes.
             Ok(Event::InitDone | Event::Delete(_)) => {
                 self.written = None;
-                self.note_order(None);
+                self.note_order(GameNodeSpec::default());
             }
-            Ok(Event::Apply(node)) => self.note_order(node.spec.drain),
+            Ok(Event::Apply(node)) => self.note_order(node.spec),
             Err(error) => {
                 warn!(node = %self.identity.node, error = %chain(&error), "could not watch the GameNode")
             }
         }
     }
 
-    fn note_order(&mut self, order: Option<DrainOrder>) {
+    fn note_order(&mut self, order: GameNodeSpec) {
         let order = Ordered::Known(order);
         self.ordered.send_if_modified(|known| {
             let changed = *known != order;
@@ -189,11 +190,14 @@ impl Publisher {
         let games = *self.sources.games.borrow_and_update();
         let adopted = *self.sources.adopted.borrow_and_update();
         let course = self.sources.course.borrow_and_update().clone();
+        let question = *self.sources.question.borrow_and_update();
         let standing = self.sources.standing.borrow_and_update().clone();
         let seen = Seen {
             identity: &self.identity,
             node: &node,
             course: &course,
+            question,
+            releases_idle: self.sources.releases_idle,
             standing: &standing,
             epoch: claim.map(|claim| claim.epoch),
             adopted,

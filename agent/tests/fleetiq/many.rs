@@ -16,30 +16,29 @@ use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 use serde_json::{Value, json};
 
-const OPEN: Outside<'static> = Outside { course: &Course::Open, is_warmed: false };
-
 /// One agent.
-struct Agent {
+pub(super) struct Agent {
     group: &'static str,
-    instance: String,
-    machine: Machine,
+    pub(super) instance: String,
+    pub(super) machine: Machine,
+    pub(super) course: Course,
     /// When FleetIQ last took a sign of life, and the longest time between two of them.
     beat: Option<Timestamp>,
     longest: Duration,
 }
 
 /// All agents and their account.
-struct Play {
-    simulator: Simulator,
-    agents: Vec<Agent>,
+pub(super) struct Play {
+    pub(super) simulator: Simulator,
+    pub(super) agents: Vec<Agent>,
     dice: StdRng,
-    now: Timestamp,
+    pub(super) now: Timestamp,
     /// What is called next, and by which agent.
     due: BinaryHeap<Reverse<(Timestamp, usize)>>,
 }
 
 impl Play {
-    async fn new(groups: &[(&'static str, usize)]) -> Self {
+    pub(super) async fn new(groups: &[(&'static str, usize)]) -> Self {
         let settings = Settings { signatures: Signatures::Read, ..Settings::for_tests() };
         let simulator = Simulator::start(&settings).await.expect("a simulator");
         let now = simulator.state()["now"].as_str().expect("a time").parse().expect("a time");
@@ -53,7 +52,8 @@ impl Play {
             for id in launched["instances"].as_array().expect("a list") {
                 let instance = id.as_str().expect("an id").to_owned();
                 let machine = Machine::new(Mark::None, now, dice.random());
-                agents.push(Agent { group, instance, machine, beat: None, longest: Duration::ZERO });
+                let (course, beat, longest) = (Course::Open, None, Duration::ZERO);
+                agents.push(Agent { group, instance, machine, course, beat, longest });
             }
         }
         // All of them begin in the same instant.
@@ -62,14 +62,13 @@ impl Play {
     }
 
     /// Lets everything happen that is due until then, or until it is so.
-    fn run(&mut self, limit: Duration, is_over: impl Fn(&Self) -> bool) {
+    pub(super) fn run(&mut self, limit: Duration, is_over: impl Fn(&Self) -> bool) {
         let end = self.now + limit;
         let mut turns: u32 = 0;
         while let Some(Reverse((at, number))) = self.due.pop() {
             if at > end {
                 self.due.push(Reverse((at, number)));
-                self.go_to(end);
-                return;
+                break;
             }
             self.go_to(at);
             self.turn(number);
@@ -78,6 +77,22 @@ impl Play {
                 return;
             }
         }
+        self.go_to(end);
+    }
+
+    /// An agent has another course, and acts by it at once.
+    pub(super) fn steer(&mut self, number: usize, course: Course) {
+        let (now, chance) = (self.now, self.dice.random());
+        let agent = &mut self.agents[number];
+        agent.machine.follow(&course, now, chance);
+        agent.course = course;
+        self.due.retain(|Reverse((_, one))| *one != number);
+        self.due.push(Reverse((now, number)));
+    }
+
+    /// The machine of an agent is gone.
+    pub(super) fn lose(&mut self, number: usize) {
+        self.due.retain(|Reverse((_, one))| *one != number);
     }
 
     fn go_to(&mut self, at: Timestamp) {
@@ -89,7 +104,9 @@ impl Play {
 
     fn turn(&mut self, number: usize) {
         let (now, agent) = (self.now, &mut self.agents[number]);
-        let due = agent.machine.next(&OPEN, now).expect("something is always next");
+        let course = agent.course.clone();
+        let outside = Outside { course: &course, is_warmed: false };
+        let due = agent.machine.next(&outside, now).expect("something is always next");
         if due.is_due(now) {
             let answer = answer(&self.simulator, agent, due.call);
             if answer == Answer::Update(Ok(Utilization::Utilized))
@@ -99,12 +116,13 @@ impl Play {
                 agent.longest = agent.longest.max(gap);
             }
             agent.machine.hear(answer, now, self.dice.random());
+            agent.machine.follow(&course, now, self.dice.random());
         }
-        let next = agent.machine.next(&OPEN, now).and_then(|due| due.at).unwrap_or(now);
+        let next = agent.machine.next(&outside, now).and_then(|due| due.at).unwrap_or(now);
         self.due.push(Reverse((next.max(now), number)));
     }
 
-    fn all_are_kept(&self) -> bool {
+    pub(super) fn all_are_kept(&self) -> bool {
         self.agents.iter().all(|agent| agent.machine.protection() == Protection::Protected)
     }
 
@@ -131,6 +149,11 @@ fn answer(simulator: &Simulator, agent: &Agent, call: Call) -> Answer {
             "UtilizationStatus": "UTILIZED",
             "HealthCheck": "HEALTHY",
         }),
+        Call::Live => json!({
+            "GameServerGroupName": group,
+            "GameServerId": instance,
+            "HealthCheck": "HEALTHY",
+        }),
         Call::AskStatus => json!({"GameServerGroupName": group, "InstanceIds": [instance]}),
     };
     let (status, said) = simulator.call(call.operation(), &body);
@@ -148,6 +171,7 @@ fn answer(simulator: &Simulator, agent: &Agent, call: Call) -> Answer {
         Call::Claim => Answer::Claim(done),
         Call::Deregister => Answer::Deregister(done),
         Call::Update => Answer::Update(done.map(|()| utilization(&said["GameServer"]))),
+        Call::Live => Answer::Live(done.map(|()| utilization(&said["GameServer"]))),
         Call::Describe => Answer::Describe(done.map(|()| Registration {
             is_ours: said["GameServer"]["InstanceId"] == *instance,
             utilization: utilization(&said["GameServer"]),

@@ -13,7 +13,7 @@ use berth_agent::events::{EventMetrics, NodeRecorder, Recorder};
 use berth_agent::fleetiq::Standing;
 use berth_agent::fleetiq::machine::Unprotected;
 use berth_agent::fleetiq::registrar::Order;
-use berth_agent::fleetiq::settings::{FleetSettings, Wanted};
+use berth_agent::fleetiq::settings::{FleetSettings, IdleRelease, Wanted};
 use berth_agent::fleetiq::start::{Left, Parts, start};
 use berth_agent::hook::{Holding, HookName};
 use berth_agent::identity::Identity;
@@ -226,6 +226,7 @@ impl Agent {
                 group: given.group,
                 region: None,
                 unprotected: Unprotected::AllowAfter(Duration::from_secs(300)),
+                idle_release: IdleRelease::Off,
                 redis: given.redis,
                 ignored: Vec::new(),
             },

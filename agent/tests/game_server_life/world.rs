@@ -157,7 +157,11 @@ impl World {
             ports: PortRange::new(7000, 7003).expect("a range"),
             host_network: PortRange::new(9500, 9507),
             lease: LeaseTiming::default(),
-            drain: DrainSettings { cordon_grace: Duration::from_secs(30), max_wait: None },
+            drain: DrainSettings {
+                cordon_grace: Duration::from_secs(30),
+                max_wait: None,
+                idle_release: None,
+            },
             spot_sessions: SpotSessions::Sigterm,
             own: None,
         }

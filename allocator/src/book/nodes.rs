@@ -129,6 +129,7 @@ mod tests {
         for (phase, closed) in [
             (NodePhase::Starting, true),
             (NodePhase::Active, false),
+            (NodePhase::Idle, true),
             (NodePhase::Cordoned, true),
             (NodePhase::Draining, true),
             (NodePhase::Drained, true),

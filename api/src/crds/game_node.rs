@@ -32,6 +32,7 @@ pub(super) fn definition() -> Value {
                             "deadline": { "type": "string", "format": "date-time" },
                         },
                     },
+                    "surplus": { "type": "string", "format": "date-time" },
                 },
             },
             "status": status(),
@@ -67,7 +68,7 @@ fn status() -> Value {
         "properties": {
             "phase": {
                 "type": "string",
-                "enum": ["Starting", "Active", "Cordoned", "Draining", "Drained", "Gone"],
+                "enum": ["Starting", "Active", "Idle", "Cordoned", "Draining", "Drained", "Gone"],
             },
             "phaseSince": time,
             "phaseReason": text,
@@ -75,6 +76,9 @@ fn status() -> Value {
                 "type": "string",
                 "enum": ["NotConfigured", "Unregistered", "Registered", "Protected", "Missing", "Released"],
             },
+            "group": text,
+            "releasesIdle": { "type": "boolean" },
+            "idleSince": time,
             "deadline": time,
             "nodeUid": text,
             "bootId": text,

@@ -407,3 +407,39 @@ proptest! {
         prop_assert!(scene.node == found, "{:?}", scene.node);
     }
 }
+
+#[test]
+fn a_node_that_nobody_needs_is_neither_cordoned_nor_tainted() {
+    let mut scene = Scene::with(Some(notice(Source::Surplus, Severity::Surplus)));
+    scene.standing = Standing { protection: Protection::Protected, ..Standing::default() };
+    scene.settle();
+    let is_empty = |scene: &Scene| match scene.plan().course {
+        Course::Spare { is_empty, .. } => Some(is_empty),
+        _ => None,
+    };
+    assert!(scene.node.has_taint(OurTaint::Active.key()), "it is in use until it is given back");
+    assert_eq!(is_empty(&scene), Some(false));
+    for (are_known, left, servers) in [(false, 0, 0), (true, 1, 0), (true, 0, 1)] {
+        scene.pods = Pods { are_known, left, servers, ..Pods::default() };
+        assert_eq!(is_empty(&scene), Some(false), "{:?}", scene.pods);
+    }
+    scene.pods = Pods { are_known: true, ..Pods::default() };
+    assert_eq!(is_empty(&scene), Some(true));
+    for (protection, phase) in [
+        (Protection::Released, Phase::Registered),
+        (Protection::Registered, Phase::Registered),
+        (Protection::Protected, Phase::Active),
+    ] {
+        scene.standing = Standing { protection, ..Standing::default() };
+        scene.settle();
+        let is_active = protection == Protection::Protected;
+        assert_eq!(scene.node.has_taint(OurTaint::Active.key()), is_active, "{protection:?}");
+        assert!(!scene.node.is_cordoned && !scene.node.has_taint(OurTaint::Draining.key()));
+        assert_eq!(scene.node.marks.phase, Some(phase), "{protection:?}");
+    }
+    // Whatever else is said comes first.
+    scene.gravest = Some(cordoned());
+    assert!(matches!(scene.plan().course, Course::Closed { .. }));
+    scene.gravest = Some(notice(Source::FleetIq, Severity::Draining));
+    assert!(matches!(scene.plan().course, Course::Draining { .. }));
+}

@@ -53,6 +53,8 @@ impl Machine {
         match self.stage {
             Stage::Deregistered { .. } => withheld("the instance has been given back to FleetIQ"),
             _ if outside.is_warmed => withheld("the instance waits in a warm pool"),
+            // Whatever the policy says: it may be taken away this moment.
+            _ if self.rests => withheld("the instance is free to be taken away"),
             Stage::Active => Offers::Allowed,
             Stage::Unregistered { .. } | Stage::Registered { .. } | Stage::Claimed { .. } => {
                 // In use, only not protected from Auto Scaling: claiming it again takes nothing away.
@@ -107,6 +109,9 @@ impl Machine {
             Stage::Active => self.last_beat.is_some_and(|beat| now < later(beat, SILENT)),
             // It is done with FleetIQ.
             Stage::Deregistered { .. } => true,
+            Stage::Registered { .. } if self.rests => {
+                self.last_beat.is_some_and(|beat| now < later(beat, SILENT))
+            }
             Stage::Unregistered { .. } | Stage::Registered { .. } | Stage::Claimed { .. } => false,
         }
     }

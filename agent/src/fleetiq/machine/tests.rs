@@ -12,6 +12,7 @@ use crate::drain::notice::{Notice, Severity, Source};
 use crate::fleetiq::Offers;
 use crate::fleetiq::call::{Answer, Call, Failure, Registration, Utilization};
 
+mod idle;
 mod repeated;
 
 const POLICY: Unprotected = Unprotected::AllowAfter(Duration::from_secs(300));

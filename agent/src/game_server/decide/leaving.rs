@@ -17,13 +17,14 @@ pub(super) fn refusal(seen: &Observed) -> Option<String> {
     let notice = seen.course.notice()?;
     Some(match seen.course {
         Course::Open | Course::Closed { .. } => format!("the node is closed: {}", notice.reason),
+        Course::Spare { .. } => format!("the node is let go: {}", notice.reason),
         Course::Draining { .. } | Course::Drained { .. } => {
             format!("the node is being emptied: {}", notice.reason)
         }
     })
 }
 
-/// A server without a session leaves a node that is being emptied, and after a while one that is closed. A game that asks
+/// A server without a session leaves a node that is being emptied or not needed, and after a while one that is closed. A game that asks
 /// for a session of its own has one.
 pub(super) fn without_session(seen: &Observed, now: Timestamp) -> Option<Step> {
     if has_session(seen) {
@@ -32,14 +33,15 @@ pub(super) fn without_session(seen: &Observed, now: Timestamp) -> Option<Step> {
     let is_due = match &seen.course {
         Course::Open => false,
         Course::Closed { let_go_at, .. } => now >= *let_go_at,
-        Course::Draining { .. } | Course::Drained { .. } => true,
+        Course::Spare { .. } | Course::Draining { .. } | Course::Drained { .. } => true,
     };
     refusal(seen).filter(|_| is_due).map(Step::Withdraw)
 }
 
 /// What has failed is for its owner to remove; on a node that is being emptied nobody waits for that.
 pub(super) fn of_remains(seen: &Observed) -> Option<Step> {
-    let is_draining = matches!(seen.course, Course::Draining { .. } | Course::Drained { .. });
+    let is_draining =
+        matches!(seen.course, Course::Spare { .. } | Course::Draining { .. } | Course::Drained { .. });
     let has_pod = matches!(&seen.pod, PodSight::Ours(_));
     refusal(seen).filter(|_| is_draining && has_pod).map(Step::Withdraw)
 }
@@ -71,9 +73,14 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Option<Timestamp> {
         {
             end_of_session(ends_by(seen)?, pod.grace, now).0
         }
-        (Course::Open | Course::Closed { .. } | Course::Draining { .. } | Course::Drained { .. }, _) => {
-            return None;
-        }
+        (
+            Course::Open
+            | Course::Closed { .. }
+            | Course::Spare { .. }
+            | Course::Draining { .. }
+            | Course::Drained { .. },
+            _,
+        ) => return None,
     };
     (now < at).then_some(at)
 }
@@ -89,9 +96,11 @@ fn word(seen: &Observed) -> DrainWord {
         Course::Draining { notice } | Course::Drained { notice } if seen.state.is_protected() => {
             DrainWord::of(notice)
         }
-        Course::Open | Course::Closed { .. } | Course::Draining { .. } | Course::Drained { .. } => {
-            DrainWord::default()
-        }
+        Course::Open
+        | Course::Closed { .. }
+        | Course::Spare { .. }
+        | Course::Draining { .. }
+        | Course::Drained { .. } => DrainWord::default(),
     }
 }
 
@@ -103,6 +112,10 @@ fn ends_by(seen: &Observed) -> Option<Timestamp> {
         {
             notice.deadline
         }
-        Course::Open | Course::Closed { .. } | Course::Draining { .. } | Course::Drained { .. } => None,
+        Course::Open
+        | Course::Closed { .. }
+        | Course::Spare { .. }
+        | Course::Draining { .. }
+        | Course::Drained { .. } => None,
     }
 }

@@ -35,7 +35,7 @@ impl DrainView {
         let notice = course.notice();
         let let_go_at = match course {
             Course::Closed { let_go_at, .. } => Some(let_go_at.to_string()),
-            Course::Open | Course::Draining { .. } | Course::Drained { .. } => None,
+            Course::Open | Course::Spare { .. } | Course::Draining { .. } | Course::Drained { .. } => None,
         };
         Self {
             course: course.word().to_owned(),

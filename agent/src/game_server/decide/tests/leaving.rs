@@ -20,6 +20,11 @@ fn closed(let_go_at: i64) -> Course {
     Course::Closed { notice, let_go_at: at(let_go_at) }
 }
 
+fn spare() -> Course {
+    let notice = Notice { source: Source::Surplus, severity: Severity::Surplus, ..notice(None) };
+    Course::Spare { notice, is_empty: false }
+}
+
 fn enduring(state: State) -> Observed {
     with_pod(state, |pod| {
         pod.endures = Endures::Forever;
@@ -44,12 +49,14 @@ fn who_has_no_session_leaves_a_draining_node_at_once_and_a_closed_one_later() {
             (Course::Open, 1, false),
             (closed(30), 29, false),
             (closed(30), 30, true),
+            (spare(), 1, true),
             (draining(None), 1, true),
             (Course::Drained { notice: notice(None) }, 1, true),
         ] {
             let drain_word = if has_session && is_due { told(&course) } else { DrainWord::default() };
-            let drain_word =
-                if matches!(course, Course::Closed { .. }) { DrainWord::default() } else { drain_word };
+            // Sessions hear of what they are to end for, and of nothing else.
+            let is_told_nothing = matches!(course, Course::Closed { .. } | Course::Spare { .. });
+            let drain_word = if is_told_nothing { DrainWord::default() } else { drain_word };
             let is_closed = matches!(course, Course::Closed { .. });
             let seen = Observed { course, drain_word, ..enduring(state) };
             let step = decide(&seen, at(now));
@@ -73,7 +80,7 @@ fn nothing_is_deleted_twice() {
 
 #[test]
 fn what_has_no_pod_yet_is_handed_back_from_a_node_that_is_closed_or_drains() {
-    for course in [closed(1000), draining(None), Course::Drained { notice: notice(None) }] {
+    for course in [closed(1000), spare(), draining(None), Course::Drained { notice: notice(None) }] {
         for state in COMING {
             let seen = Observed { state, course: course.clone(), ..fresh() };
             let step = decide(&seen, at(1));
