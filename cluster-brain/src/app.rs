@@ -26,6 +26,7 @@ use crate::eviction::EvictionMetrics;
 use crate::fencing::FencingMetrics;
 use crate::fleet::FleetMetrics;
 use crate::game_server_set::SetMetrics;
+use crate::idle::IdleMetrics;
 use crate::placement::{Placeholders, PlacementMetrics};
 use crate::sdk_update::SdkUpdateMetrics;
 use crate::session::Sessions;
@@ -81,6 +82,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         placement: PlacementMetrics::register(&mut metrics),
         placeholders,
         sdk_update: SdkUpdateMetrics::register(&mut metrics),
+        idle: IdleMetrics::register(&mut metrics),
         fencing: FencingMetrics::register(&mut metrics),
         eviction: EvictionMetrics::register(&mut metrics),
         autoscaling: AutoscalingMetrics::register(&mut metrics),

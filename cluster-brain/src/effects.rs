@@ -63,9 +63,18 @@ berth_runtime::effects! {
         Fail = "fail",
         /// Delete a server that nobody else will.
         DeleteServer = "delete_server",
+        /// Tell a node that it is not needed.
+        CallSurplus = "call_surplus",
+        /// Tell it that it is.
+        FetchBack = "fetch_back",
         /// Delete a pod of `berth-sdk` that is of an older revision, on a node without servers.
         ReplaceSdk = "replace_sdk",
         /// Remove the finalizers of a server.
         LetGo = "let_go",
     }
+}
+
+impl Effect {
+    /// What is told to nodes that are instances of a FleetIQ group. A test of its own brings the brain past these.
+    pub const OF_IDLE: [Self; 2] = [Self::CallSurplus, Self::FetchBack];
 }

@@ -14,6 +14,7 @@ mod fencing;
 mod fleet;
 mod foreign;
 mod game_server_set;
+mod idle;
 mod namespaces;
 mod placement;
 mod queue;

@@ -27,9 +27,7 @@ pub(crate) use birth::{
 pub(crate) use memory::Memory;
 pub(crate) use metrics::PlacementMetrics;
 pub(crate) use needs::Needs;
-#[cfg(test)]
-pub(crate) use nodes::NodeView;
-pub(crate) use nodes::views;
+pub(crate) use nodes::{Closed, NodeView, views};
 pub(crate) use place::{Request, place};
 pub(crate) use placeholder::Placeholders;
 pub(crate) use reconciler::PlacementReconciler;

@@ -16,6 +16,7 @@ use crate::eviction::{BudgetReconciler, EvictionMetrics, Guard};
 use crate::fencing::{FenceKeeper, FencingMetrics};
 use crate::fleet::{FleetMetrics, FleetReconciler};
 use crate::game_server_set::{SetMetrics, SetReconciler};
+use crate::idle::{IdleKeeper, IdleMetrics};
 use crate::namespaces::Gate;
 use crate::placement::{Memory, Placeholders, PlacementMetrics, PlacementReconciler};
 use crate::sdk_update::{SdkUpdateMetrics, SdkUpdater};
@@ -38,6 +39,7 @@ pub(crate) struct Sessions {
     pub(crate) placement: PlacementMetrics,
     pub(crate) placeholders: Option<Placeholders>,
     pub(crate) sdk_update: SdkUpdateMetrics,
+    pub(crate) idle: IdleMetrics,
     pub(crate) fencing: FencingMetrics,
     pub(crate) eviction: EvictionMetrics,
     pub(crate) autoscaling: AutoscalingMetrics,
@@ -130,12 +132,18 @@ impl Sessions {
             metrics: self.autoscaling.clone(),
             asker: Arc::clone(&self.asker),
         };
+        let idle = IdleKeeper {
+            stores: Arc::clone(&self.stores),
+            writer: self.writer.clone(),
+            metrics: self.idle.clone(),
+        };
         let sdk_update = SdkUpdater {
             stores: Arc::clone(&self.stores),
             writer: self.writer.clone(),
             metrics: self.sdk_update.clone(),
         };
         let token = group.token();
+        group.spawn("idle", after_lists(Arc::clone(&self.stores), token.clone(), idle.run(token.clone())));
         group.spawn(
             "sdk update",
             after_lists(Arc::clone(&self.stores), token.clone(), sdk_update.run(token.clone())),

@@ -85,6 +85,11 @@ impl Build {
         self
     }
 
+    pub(crate) fn scheduling(mut self, scheduling: Scheduling) -> Self {
+        self.0.scheduling = scheduling;
+        self
+    }
+
     pub(crate) fn born(mut self, second: i64) -> Self {
         self.0.created = Timestamp::from_second(second).expect("a time");
         self

@@ -12,7 +12,7 @@ use berth_runtime::kill_point::around;
 use berth_runtime::kube_client::{CallError, Class, within};
 use berth_runtime::leader::Authority;
 use berth_runtime::metrics::Metrics;
-use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
 use kube::{Client, Resource};
 use prometheus_client::encoding::EncodeLabelSet;
@@ -163,6 +163,22 @@ impl Writer {
         let api = self.api::<K>(&key.namespace);
         let change = Patch::Merge(change);
         self.write::<K, _>((effect, "change"), key, api.patch(&key.name, &manager(), &change)).await
+    }
+
+    /// Merges a change into an object of no namespace.
+    pub(crate) async fn patch_cluster<K>(
+        &self,
+        effect: Effect,
+        name: &str,
+        change: &Value,
+    ) -> Result<K, WriteError>
+    where
+        K: Resource<Scope = ClusterResourceScope> + Clone + Debug + DeserializeOwned,
+        K::DynamicType: Default,
+    {
+        let api = Api::<K>::all(self.client.clone());
+        let (key, change) = (Key::new("", name), Patch::Merge(change));
+        self.write::<K, _>((effect, "change"), &key, api.patch(name, &manager(), &change)).await
     }
 
     /// Merges a change into an object's status.

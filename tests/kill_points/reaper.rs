@@ -68,8 +68,16 @@ impl<'a> Reaper<'a> {
         let queue = |points| -> Queue { Rc::new(RefCell::new(points)) };
         let target =
             |daemon, queue: &Queue| Target { daemon, queue: Rc::clone(queue), armed: None, awaited: None };
+        let mut of_brain = choice.points::<OfBrain>();
+        // Of nodes that are instances of AWS: a test of the brain's own does that.
+        of_brain.retain(|point| {
+            let mut idle = OfBrain::OF_IDLE
+                .iter()
+                .flat_map(|effect| Side::ALL.map(|side| KillPoint::new(*effect, side)));
+            !idle.any(|one| one == *point)
+        });
         let (in_silence, others): (VecDeque<_>, VecDeque<_>) =
-            choice.points::<OfBrain>().into_iter().partition(|point| needed_by(point).is_some());
+            of_brain.into_iter().partition(|point| needed_by(point).is_some());
         let in_silence = if choice.with_silence { in_silence } else { VecDeque::new() };
         let brain = Target { awaited: Some(awaited), ..target(berth.brain(), &queue(others)) };
         let mut targets = vec![brain];

@@ -26,6 +26,8 @@ pub(crate) enum Closed {
     Cordoned,
     /// Its `berth-sdk` is being replaced.
     SdkUpdate,
+    /// We have told it that it is not needed.
+    Surplus,
     /// It is in another phase than Active.
     Phase(NodePhase),
 }
@@ -75,7 +77,8 @@ pub(crate) fn views(world: &World, now: Instant) -> Vec<NodeView> {
     let view = |(name, said): (&String, &GameNodeStatus)| {
         let node = cluster.nodes.get(name);
         let is_closed = world.closed_for_sdk.as_ref() == Some(name);
-        let offer = offer(node, said, cluster.leases.get(name), now);
+        let is_surplus = cluster.surplus.contains_key(name);
+        let offer = offer((node, said), is_surplus, cluster.leases.get(name), now);
         let offer = if is_closed { offer.and(Err(Closed::SdkUpdate)) } else { offer };
         let mut view = NodeView {
             name: name.clone(),
@@ -97,8 +100,8 @@ pub(crate) fn views(world: &World, now: Instant) -> Vec<NodeView> {
 }
 
 fn offer(
-    node: Option<&NodeRecord>,
-    said: &GameNodeStatus,
+    (node, said): (Option<&NodeRecord>, &GameNodeStatus),
+    is_surplus: bool,
     lease: Option<&LeaseRecord>,
     now: Instant,
 ) -> Result<HandOver, Closed> {
@@ -111,6 +114,9 @@ fn offer(
     }
     if !said.format_versions.contains(&FORMAT_VERSION) {
         return Err(Closed::OldAgent);
+    }
+    if is_surplus {
+        return Err(Closed::Surplus);
     }
     if said.phase != NodePhase::Active {
         return Err(Closed::Phase(said.phase));
@@ -168,9 +174,13 @@ mod tests {
         assert_eq!(said(&|status| status.node_uid = "other".to_owned()), Err(Closed::Unknown));
         assert_eq!(said(&|status| status.boot_id = "other".to_owned()), Err(Closed::Unknown));
         assert_eq!(said(&|status| status.format_versions = vec![0]), Err(Closed::OldAgent));
-        for phase in [NodePhase::Starting, NodePhase::Cordoned, NodePhase::Draining, NodePhase::Gone] {
+        for phase in
+            [NodePhase::Starting, NodePhase::Idle, NodePhase::Cordoned, NodePhase::Draining, NodePhase::Gone]
+        {
             assert_eq!(said(&|status| status.phase = phase), Err(Closed::Phase(phase)));
         }
+        let told = offered(&|world| world.hear_word("n1", Some("t".to_owned())), now);
+        assert_eq!(told, Err(Closed::Surplus));
         let cordoned = NodeRecord { is_cordoned: true, ..node("n1") };
         let closed = offered(&|world| _ = world.cluster.put_node("n1", cordoned.clone()), now);
         assert_eq!(closed, Err(Closed::Cordoned));

@@ -190,7 +190,7 @@ fn word(closed: Closed) -> &'static str {
         Closed::Unknown => "just started",
         Closed::OldAgent => "with too old an agent",
         Closed::SdkUpdate => "whose berth-sdk is being replaced",
-        Closed::Phase(NodePhase::Idle) => "idle, to be fetched back",
+        Closed::Surplus | Closed::Phase(NodePhase::Idle) => "idle, to be fetched back",
         Closed::Cordoned | Closed::Phase(NodePhase::Cordoned) => "cordoned",
         Closed::Phase(NodePhase::Starting) => "starting",
         Closed::Phase(NodePhase::Draining) => "draining",

@@ -106,7 +106,14 @@ fn landing(request: &Request<'_>, nodes: &[NodeView], held: Held<'_>) -> Landing
 /// Whether a reason is likely to be over soon.
 fn may_pass(refusal: &Refusal) -> bool {
     match refusal {
-        Refusal::Closed(Closed::NoNode | Closed::Silent | Closed::Unknown | Closed::SdkUpdate | Closed::Phase(NodePhase::Starting))
+        Refusal::Closed(
+            Closed::NoNode
+            | Closed::Silent
+            | Closed::Unknown
+            | Closed::SdkUpdate
+            | Closed::Surplus
+            | Closed::Phase(NodePhase::Starting | NodePhase::Idle),
+        )
         // The scheduler found it tolerated, or not there.
         | Refusal::Taint(_) => true,
         Refusal::Closed(Closed::OldAgent | Closed::Cordoned | Closed::Phase(_))
@@ -224,7 +231,14 @@ mod tests {
         let needs = large();
         let there = placeholder(Some("n1"));
         let closed = |closed| NodeView { offer: Err(closed), ..view("n1", 0) };
-        for passing in [Closed::Silent, Closed::Unknown, Closed::NoNode, Closed::Phase(NodePhase::Starting)] {
+        for passing in [
+            Closed::Silent,
+            Closed::Unknown,
+            Closed::NoNode,
+            Closed::Surplus,
+            Closed::Phase(NodePhase::Starting),
+            Closed::Phase(NodePhase::Idle),
+        ] {
             let wait = Way::Wait(Some(Duration::from_secs(290)));
             assert_eq!(way(&needs, &[closed(passing)], Some(&there), 10), wait, "{passing:?}");
         }

@@ -99,6 +99,8 @@ pub(crate) struct Cluster {
     pub(crate) nodes: BTreeMap<String, NodeRecord>,
     pub(crate) game_nodes: BTreeMap<String, GameNodeStatus>,
     pub(crate) leases: BTreeMap<String, LeaseRecord>,
+    /// What we have told the nodes that are not needed.
+    pub(crate) surplus: BTreeMap<String, String>,
     /// How each node stands, as was last judged; nothing while nobody may judge.
     pub(crate) standings: BTreeMap<String, Standing>,
     hearing: Hearing,
@@ -137,6 +139,23 @@ impl Cluster {
         let after = what_counts(&status);
         let before = self.game_nodes.insert(name.to_owned(), status);
         before.is_none_or(|before| what_counts(&before) != after)
+    }
+
+    /// We have told a node so, or nothing any more. True when that may make room somewhere.
+    pub(crate) fn put_word(&mut self, name: &str, word: Option<String>) -> bool {
+        match word {
+            Some(word) => {
+                self.surplus.insert(name.to_owned(), word);
+                false
+            }
+            None => self.surplus.remove(name).is_some(),
+        }
+    }
+
+    /// A GameNode is gone.
+    pub(crate) fn lose_game_node(&mut self, name: &str) {
+        self.game_nodes.remove(name);
+        self.surplus.remove(name);
     }
 
     /// A list has shown a lease: whether it is live is not known from that.

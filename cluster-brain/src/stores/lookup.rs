@@ -78,6 +78,11 @@ impl World {
         )
     }
 
+    /// Whether a server is on its way to a node.
+    pub(crate) fn is_awaited_on(&self, node: &str) -> bool {
+        self.in_flight.values().any(|flight| flight.node.as_deref() == Some(node))
+    }
+
     /// Whether a namespace has game servers.
     pub(crate) fn has_servers(&self, namespace: &str) -> bool {
         self.servers.within(namespace).next().is_some()

@@ -324,6 +324,7 @@ impl Feed for GameNodes {
     fn apply(&self, world: &mut World, node: GameNode, _: bool, _: Instant) {
         let name = node.name_any();
         world.cluster.note_name(Kind::GameNode.as_str(), &name);
+        world.hear_word(&name, node.spec.surplus);
         if world.cluster.put_game_node(&name, node.status.unwrap_or_default()) {
             world.wake(Wake::Waiting);
         }
@@ -332,12 +333,12 @@ impl Feed for GameNodes {
         world.cluster.note_name(Kind::GameNode.as_str(), &object.name);
     }
     fn delete(&self, world: &mut World, key: &Key, _: Option<&str>, _: Instant) {
-        world.cluster.game_nodes.remove(&key.name);
+        world.cluster.lose_game_node(&key.name);
     }
     fn end(&self, world: &mut World, _: Instant) {
         let known = world.cluster.game_nodes.keys().cloned().collect();
         for name in world.cluster.end_list(Kind::GameNode.as_str(), known) {
-            world.cluster.game_nodes.remove(&name);
+            world.cluster.lose_game_node(&name);
         }
     }
 }

@@ -244,6 +244,13 @@ impl World {
         self.wake(Wake::Namespace(namespace));
     }
 
+    /// A node is told so, or nothing any more.
+    pub(crate) fn hear_word(&mut self, node: &str, word: Option<String>) {
+        if self.cluster.put_word(node, word) {
+            self.wake(Wake::Waiting);
+        }
+    }
+
     /// A node came or went: its servers are looked at again.
     pub(crate) fn wake_servers_on(&mut self, node: &str) {
         for key in self.keys_on(node) {

@@ -9,6 +9,7 @@ use berth_api::game_server_set::GameServerSet;
 use berth_api::lifecycle::State;
 use berth_dev::{ControlPlane, ControlPlaneOptions, Daemon, Launch, eventually, install};
 use berth_runtime::CancellationToken;
+use berth_runtime::kill_point::{KillPoint, VARIABLE};
 use berth_runtime::tasks::{Spawner, TaskGroup};
 use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -67,14 +68,23 @@ impl Cluster {
 
     /// Starts a brain with further arguments.
     pub(crate) fn brain_with(&self, name: &str, arguments: &[&str]) -> Daemon {
+        let launch = self.launch(name).arguments(arguments.iter().copied());
+        Daemon::start(self.plane.instance(), launch).expect("a brain")
+    }
+
+    /// Starts a brain that kills itself at a point.
+    pub(crate) fn brain_dying_at(&self, name: &str, point: &KillPoint) -> Daemon {
+        let launch = self.launch(name).variable(VARIABLE, point.to_string());
+        Daemon::start(self.plane.instance(), launch).expect("a brain")
+    }
+
+    fn launch(&self, name: &str) -> Launch {
         let kubeconfig = self.plane.instance().folder().join("brain.kubeconfig");
         let kubeconfig = self.plane.kubeconfig_for("berth-brain", &[], &kubeconfig).expect("a kubeconfig");
         let kubeconfig = kubeconfig.to_string_lossy().into_owned();
-        let launch = Launch::new(name, env!("CARGO_BIN_EXE_berth-brain"))
+        Launch::new(name, env!("CARGO_BIN_EXE_berth-brain"))
             .arguments(["--kubeconfig".to_owned(), kubeconfig])
             .arguments(["--log-level", "info,berth_brain=debug"])
-            .arguments(arguments.iter().copied());
-        Daemon::start(self.plane.instance(), launch).expect("a brain")
     }
 
     pub(crate) fn servers(&self) -> Api<GameServer> {

@@ -7,6 +7,7 @@ mod cluster;
 mod eviction;
 mod fencing;
 mod fleets;
+mod idle;
 mod leadership;
 mod namespaces;
 mod oracle;
