@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use berth_api::conditions::{ConditionKind, trouble};
-use berth_api::game_node::{GameNode, NodePhase};
+use berth_api::game_node::{GameNode, GameNodeStatus, NodePhase};
 use berth_api::game_server::GameServer;
 use berth_runtime::error::chain;
 use berth_runtime::kube_client::{CallError, Class, within};
@@ -39,13 +39,17 @@ impl Cluster {
         Self { client, hidden: BTreeSet::new() }
     }
 
-    /// What can be seen; what cannot is left out.
-    pub(crate) async fn facts(&mut self) -> ClusterFacts {
+    /// What can be seen; what cannot is left out. The nodes matter where somebody waits, or a group is scaled by how many
+    /// of its instances are in use, and only there.
+    pub(crate) async fn facts(&mut self, is_scaled_by_utilization: bool) -> ClusterFacts {
         let waiting = self.waiting().await;
         let waiting = self.seen("waiting game servers", waiting).unwrap_or(0);
-        // Nodes matter where somebody waits, and only there.
-        let nodes = if waiting == 0 { Ok(Vec::new()) } else { self.nodes().await };
-        let nodes = self.seen("game nodes", nodes).unwrap_or_default();
+        let nodes =
+            if waiting == 0 && !is_scaled_by_utilization { Ok(Vec::new()) } else { self.nodes().await };
+        let seen = self.seen("game nodes", nodes).unwrap_or_default();
+        let keeping_idle = seen.iter().filter(|said| !said.releases_idle);
+        let keeping_idle = keeping_idle.filter_map(|said| said.group.clone()).collect();
+        let nodes = seen.into_iter().filter(|said| said.phase == NodePhase::Active).map(room).collect();
         let status = self.autoscaler().await;
         let status = self.seen("the status of cluster-autoscaler", status).flatten();
         let node_groups = status.map_or_else(Vec::new, |status| {
@@ -54,7 +58,7 @@ impl Cluster {
                 Vec::new()
             })
         });
-        ClusterFacts { node_groups, waiting, nodes }
+        ClusterFacts { node_groups, waiting, nodes, keeping_idle }
     }
 
     async fn autoscaler(&self) -> Result<Option<String>, CallError> {
@@ -77,16 +81,13 @@ impl Cluster {
         Ok(servers.items.iter().filter(waits).count() as u64)
     }
 
-    async fn nodes(&self) -> Result<Vec<NodeRoom>, CallError> {
+    async fn nodes(&self) -> Result<Vec<GameNodeStatus>, CallError> {
         let nodes = Api::<GameNode>::all(self.client.clone());
         let mut found = Vec::new();
         let mut page = ListParams::default().limit(PAGE);
         loop {
             let some = within(LIMIT, nodes.list(&page)).await?;
-            found.extend(some.items.into_iter().filter_map(|node| node.status).filter_map(|status| {
-                let ports = status.ports.into_iter().map(|(range, count)| (range, count.free)).collect();
-                (status.phase == NodePhase::Active).then_some(NodeRoom { pods: status.free.pods, ports })
-            }));
+            found.extend(some.items.into_iter().filter_map(|node| node.status));
             match some.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => page = page.continue_token(&token),
                 None => return Ok(found),
@@ -109,4 +110,9 @@ impl Cluster {
             }
         }
     }
+}
+
+fn room(said: GameNodeStatus) -> NodeRoom {
+    let ports = said.ports.into_iter().map(|(range, count)| (range, count.free)).collect();
+    NodeRoom { pods: said.free.pods, ports }
 }

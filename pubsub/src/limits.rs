@@ -136,6 +136,8 @@ pub struct Facts {
     pub activities: Vec<Activity>,
     /// A policy scales the group by the share of its utilized game servers.
     pub scales_by_utilization: bool,
+    /// An agent of one of its instances never lets an idle one go.
+    pub keeps_idle: bool,
 }
 
 /// What the account is set to.
@@ -179,10 +181,10 @@ pub fn of_group(group: &Group, facts: &Facts, rules: Rules) -> Vec<Finding> {
         found.push((Limit::ServersPerGroup, message));
     }
     found.extend(failures(&facts.activities));
-    if facts.scales_by_utilization {
+    if facts.scales_by_utilization && facts.keeps_idle {
         let message = format!(
-            "a policy of {scaling_group} follows PercentUtilizedGameServers, which stays at 100 %: an instance is in use \
-             until its node is emptied; remove the policy, and scale by the pods that wait"
+            "a policy of {scaling_group} follows PercentUtilizedGameServers, which stays at 100 % where agents never let an \
+             idle instance go; give them BERTH_FLEETIQ_IDLE_RELEASE, or remove the policy"
         );
         found.push((Limit::UtilizationPolicy, message));
     }
@@ -321,7 +323,10 @@ mod tests {
         assert_eq!(limits(&balanced(3, false), RULES), [""; 0]);
         assert_eq!(limits(&balanced(1, true), RULES), [""; 0]);
         let followed = Facts { scales_by_utilization: true, ..Facts::default() };
-        assert_eq!(limits(&followed, RULES), ["UtilizationPolicy"]);
+        assert_eq!(limits(&followed, RULES), [""; 0], "idle instances are let go");
+        let kept = Facts { keeps_idle: true, ..followed };
+        assert_eq!(limits(&kept, RULES), ["UtilizationPolicy"]);
+        assert_eq!(limits(&Facts { scales_by_utilization: false, ..kept }, RULES), [""; 0]);
     }
 
     #[test]

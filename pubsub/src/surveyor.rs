@@ -91,7 +91,7 @@ impl Surveyor {
             }
         };
         let mut survey = Survey::default();
-        let mut findings = Vec::new();
+        let mut known = Vec::new();
         for group in &groups {
             let scaling = scaling.remove(&group.scaling_group());
             let mut facts = Facts {
@@ -113,12 +113,19 @@ impl Surveyor {
             if let Some(said) = &facts.group {
                 survey.groups.insert(group.name().to_owned(), said.clone());
             }
-            findings.extend(of_group(group, &facts, self.rules));
+            known.push((group, facts));
         }
+        let mut findings = Vec::new();
         if let Some(cluster) = &mut self.cluster {
             let scaling_groups = groups.iter().map(Group::scaling_group).collect();
-            findings.extend(of_cluster(&cluster.facts().await, &scaling_groups));
+            let is_scaled_by_utilization = known.iter().any(|(_, facts)| facts.scales_by_utilization);
+            let seen = cluster.facts(is_scaled_by_utilization).await;
+            for (group, facts) in &mut known {
+                facts.keeps_idle = seen.keeping_idle.contains(group.name());
+            }
+            findings.extend(of_cluster(&seen, &scaling_groups));
         }
+        findings.extend(known.iter().flat_map(|(group, facts)| of_group(group, facts, self.rules)));
         if self.lead.is_ours() {
             self.survey.send_replace(Arc::new(survey));
             self.tell(findings, mentioned);

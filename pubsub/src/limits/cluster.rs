@@ -38,6 +38,8 @@ pub struct ClusterFacts {
     pub waiting: u64,
     /// Nodes that take game servers.
     pub nodes: Vec<NodeRoom>,
+    /// FleetIQ's groups of which an agent never lets an idle instance go.
+    pub keeping_idle: BTreeSet<String>,
 }
 
 /// The limits that bite. Of those of cluster-autoscaler only `scaling_groups` count: other groups are nobody's game.

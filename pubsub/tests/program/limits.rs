@@ -78,6 +78,12 @@ async fn case_32_zone_rebalancing_and_a_group_without_protection_are_named() {
     stage.change("care-ill", json!({"protection": "FULL_PROTECTION", "maximum": 9, "status": "ERROR"}));
     stage.simulator.fault("zones", scaling_groups("care-free", "")).unwrap();
     let groups = ["care-free", "care-ill"];
+    // An agent that never lets an idle instance go.
+    let nodes = Api::<GameNode>::all(plane().await.client());
+    let node: GameNode = serde_json::from_value(json!({"metadata": {"name": "keeps"}, "spec": {}})).unwrap();
+    nodes.create(&PostParams::default(), &node).await.unwrap();
+    let status = json!({"status": {"phase": "Starting", "group": "care-free", "releasesIdle": false}});
+    nodes.patch_status("keeps", &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
     let running = watching(&stage, &groups, |_| {}).await;
     wait_for_event("NoProtection", "care-free: its policy is NO_PROTECTION").await;
     wait_for_event(
@@ -85,6 +91,14 @@ async fn case_32_zone_rebalancing_and_a_group_without_protection_are_named() {
         "gamelift-gameservergroup-care-free follows PercentUtilizedGameServers",
     )
     .await;
+    let status = json!({"status": {"releasesIdle": true}});
+    nodes.patch_status("keeps", &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
+    berth_dev::eventually(crate::stage::PATIENCE, "the policy to be of use", async || {
+        let count = running.metric(&limit("UtilizationPolicy")).await;
+        if count == 0.0 { Ok(()) } else { Err(format!("{count}")) }
+    })
+    .await
+    .unwrap();
     wait_for_event("GroupNotActive", "care-ill: it is ERROR").await;
     running.wait_for_metric(&limit("NoProtection"), 1.0).await;
     wait_for_event("ZoneRebalancing", "gamelift-gameservergroup-care-free balances its 3 zones").await;
