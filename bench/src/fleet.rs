@@ -35,7 +35,7 @@ pub(crate) async fn measure(
     let after = Usage::now(&place.cluster, &place.berth);
     let writes = log.news()?;
 
-    let raw = raw::measure(&place).await?;
+    let raw = raw::measure(&place.servers(), raw::PARALLEL).await?;
     let all = writes.iter().filter(|write| is_work(write)).count();
     table.add("X: writes of a GameServer that the API server takes", raw.rate, "writes/s");
     table.add("w: one such write alone", raw.latency.as_secs_f64() * 1000.0, "ms");

@@ -3,6 +3,7 @@
 //! Absolute times say as much of the machine as of Berth; ratios within one run do not. So the API server's own rate and
 //! latency are measured first-hand, under the same watchers, and a Fleet on real nodes is set against bare pods.
 
+mod allocation;
 mod fleet;
 mod margin;
 mod place;
@@ -43,6 +44,9 @@ struct Settings {
     /// that part out
     #[arg(long, default_value_t = 1000)]
     starts: usize,
+    /// Game servers that allocation is measured on; 0 leaves that part out
+    #[arg(long, default_value_t = 10_000)]
+    allocations: usize,
 }
 
 #[tokio::main]
@@ -70,6 +74,9 @@ async fn measure(settings: &Settings) -> anyhow::Result<Table> {
     }
     if settings.starts > 0 {
         margin::measure(settings.starts, &mut table).await?;
+    }
+    if settings.allocations > 0 {
+        allocation::measure(settings.allocations, &mut table).await?;
     }
     Ok(table)
 }

@@ -31,12 +31,8 @@ impl Usage {
     }
 
     fn look(&mut self, program: &'static str, daemon: &Daemon) {
-        let Ok(stat) = Process::new(daemon.pid()).and_then(|process| process.stat()) else { return };
-        #[allow(clippy::cast_precision_loss, reason = "ticks and pages of a run are far below 2^52")]
-        let (ticks, pages) = ((stat.utime + stat.stime) as f64, stat.rss as f64);
-        #[allow(clippy::cast_precision_loss, reason = "hundreds and thousands")]
-        let (pace, page) = (procfs::ticks_per_second() as f64, procfs::page_size() as f64);
-        self.programs.entry(program).or_default().push((ticks / pace, pages * page / 1_048_576.0));
+        let Some(figures) = figures(daemon) else { return };
+        self.programs.entry(program).or_default().push(figures);
     }
 
     /// Adds rows of what was used since `before`.
@@ -56,4 +52,14 @@ impl Usage {
             table.add(title, quantile(&sizes, 0.5), "MiB");
         }
     }
+}
+
+/// Processor seconds that a program has used, and the MiB that it has resident; nothing of one that has ended.
+pub(crate) fn figures(daemon: &Daemon) -> Option<(f64, f64)> {
+    let stat = Process::new(daemon.pid()).and_then(|process| process.stat()).ok()?;
+    #[allow(clippy::cast_precision_loss, reason = "ticks and pages of a run are far below 2^52")]
+    let (ticks, pages) = ((stat.utime + stat.stime) as f64, stat.rss as f64);
+    #[allow(clippy::cast_precision_loss, reason = "hundreds and thousands")]
+    let (pace, page) = (procfs::ticks_per_second() as f64, procfs::page_size() as f64);
+    Some((ticks / pace, pages * page / 1_048_576.0))
 }

@@ -5,17 +5,17 @@
 
 use std::time::{Duration, Instant};
 
+use berth_api::game_server::GameServer;
 use futures::StreamExt as _;
 use futures::stream;
 use kube::ResourceExt;
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::{Api, ListParams, Patch, PatchParams};
 use serde_json::json;
 
-use crate::place::Place;
 use crate::table::{figure, quantile};
 
 /// Writes at once: as many as the brain makes.
-const PARALLEL: usize = 16;
+pub(crate) const PARALLEL: usize = 16;
 /// Writes that the rate is measured over.
 const WRITES: usize = 1500;
 /// Writes that the latency is measured over.
@@ -30,8 +30,8 @@ pub(crate) struct Raw {
     pub(crate) latency: Duration,
 }
 
-pub(crate) async fn measure(place: &Place) -> anyhow::Result<Raw> {
-    let servers = place.servers();
+/// Measures both on these servers, with `parallel` writes at once.
+pub(crate) async fn measure(servers: &Api<GameServer>, parallel: usize) -> anyhow::Result<Raw> {
     let names: Vec<String> =
         servers.list(&ListParams::default()).await?.iter().map(ResourceExt::name_any).collect();
     anyhow::ensure!(!names.is_empty(), "there is no server to write to");
@@ -47,7 +47,7 @@ pub(crate) async fn measure(place: &Place) -> anyhow::Result<Raw> {
         alone.push(write(number).await?.as_secs_f64());
     }
     let began = Instant::now();
-    let mut all = stream::iter(ALONE..ALONE + WRITES).map(write).buffer_unordered(PARALLEL);
+    let mut all = stream::iter(ALONE..ALONE + WRITES).map(write).buffer_unordered(parallel);
     while let Some(done) = all.next().await {
         done?;
     }
