@@ -72,7 +72,7 @@ pub async fn run(parts: Parts, stop: CancellationToken) -> Result<(), Infallible
         };
         HookClient::new(aws, hook, instance)
     };
-    keeper.run(reach, stop).await
+    Box::pin(keeper.run(reach, stop)).await
 }
 
 /// The instance and its region. Asks again until that is clear.
