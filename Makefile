@@ -74,6 +74,7 @@ soak: ## each program dies before and after each of its effects; then the same a
 	@$(MAKE) --no-print-directory chaos SECONDS=$(SOAK_SECONDS) KILLS=$(SOAK_KILLS)
 	@BERTH_AGENT_KILLS=100 BERTH_SHARED_SERVERS=200 BERTH_SHARED_SECONDS=600 BERTH_PARTITION_SECONDS=360 BERTH_STARTS=1000 \
 		$(CARGO) test --package berth-stories --test stories -- --nocapture the_agent_dies a_fleet_shares a_node_is_cut_off a_game_in_a_hurry
+	@BERTH_DRAIN_ROUNDS=10000 $(CARGO) test --package berth-agent --lib -- --nocapture drain_race
 	@BERTH_SERVERS_EACH=100 $(CARGO) test --package berth-allocator --test program -- --nocapture every_server_is_given_away_once
 
 fuzz: ## nonsense at each port of the SDK for FUZZ_SECONDS: no panic, no memory, and the neighbour served meanwhile

@@ -16,15 +16,23 @@ const GROUPS: [&str; 1] = ["berth:agents"];
 /// Time within which an API server takes roles and policies into service, many times over.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Applies our resources, the namespace, roles and the policies that look at who asks. What a template may say is none of
-/// these: tests hand over bad ones.
+/// Applies our resources, and all that [`install_roles`] does.
 pub(crate) async fn install(control_plane: &ControlPlane) {
+    for file in ["gameservers.yaml", "gamenodes.yaml"] {
+        let file = source_folder().join("manifests/crds").join(file);
+        install::apply(&control_plane.client(), &file).await.expect("a resource");
+    }
+    install_roles(control_plane).await;
+}
+
+/// Applies the namespace, roles and the policies that look at who asks. What a template may say is none of these: tests hand
+/// over bad ones.
+pub(crate) async fn install_roles(control_plane: &ControlPlane) {
     let manifests = source_folder().join("manifests");
     let policies = std::fs::read_dir(manifests.join("policies")).expect("the folder of the policies");
     let policies = policies.map(|file| file.expect("a file").path());
     let policies = policies.filter(|path| !path.ends_with("templates.yaml"));
-    let first = ["crds/gameservers.yaml", "crds/gamenodes.yaml", "namespace.yaml", "rbac.yaml"];
-    for file in first.map(|file| manifests.join(file)).into_iter().chain(policies) {
+    for file in [manifests.join("namespace.yaml"), manifests.join("rbac.yaml")].into_iter().chain(policies) {
         install::apply(&control_plane.client(), &file).await.expect("a manifest");
     }
 }

@@ -104,7 +104,7 @@ impl World {
     /// On an API server of its own that does not know our resources.
     pub(crate) async fn bare() -> Self {
         let control_plane = ControlPlane::start(ControlPlaneOptions::default()).await.expect("an API server");
-        rights::install(&control_plane).await;
+        rights::install_roles(&control_plane).await;
         Self::on(&control_plane).await.keeping(control_plane)
     }
 

@@ -18,7 +18,7 @@ use super::service::rest_with;
 const AUDIENCE: &str = "allocator.test";
 
 /// A token of an account of the test's namespace, for this audience.
-async fn token(cluster: &Cluster, account: &str, audience: &str) -> String {
+pub(crate) async fn token(cluster: &Cluster, account: &str, audience: &str) -> String {
     let accounts = Api::<ServiceAccount>::namespaced(cluster.client.clone(), &cluster.namespace);
     if accounts.get_opt(account).await.expect("an answer").is_none() {
         let made = serde_json::from_value(json!({ "metadata": { "name": account } })).expect("an account");
@@ -31,7 +31,7 @@ async fn token(cluster: &Cluster, account: &str, audience: &str) -> String {
 }
 
 /// Lets an account of the test's namespace allocate there.
-async fn permit(cluster: &Cluster, account: &str) {
+pub(crate) async fn permit(cluster: &Cluster, account: &str) {
     let role: Role = serde_json::from_value(json!({
         "metadata": { "name": "matchmaker" },
         "rules": [{

@@ -9,12 +9,12 @@ use serde_json::{Value, json};
 use super::cluster::Cluster;
 
 /// Where allocations are asked for.
-fn path(cluster: &Cluster) -> String {
+pub(crate) fn path(cluster: &Cluster) -> String {
     format!("/apis/allocation.agones.dev/v1/namespaces/{}/gameserverallocations", cluster.namespace)
 }
 
-struct Answer {
-    code: StatusCode,
+pub(crate) struct Answer {
+    pub(crate) code: StatusCode,
     kind: String,
     text: String,
 }
@@ -35,7 +35,7 @@ async fn ask(client: &Client, request: Request<String>) -> Answer {
     Answer { code, kind, text: String::from_utf8_lossy(&body).into_owned() }
 }
 
-async fn post(client: &Client, path: &str, kind: &str, body: impl Into<String>) -> Answer {
+pub(crate) async fn post(client: &Client, path: &str, kind: &str, body: impl Into<String>) -> Answer {
     let request = Request::post(path).header("content-type", kind).header("accept", "application/json");
     ask(client, request.body(body.into()).expect("a request")).await
 }

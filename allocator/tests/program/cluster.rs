@@ -67,7 +67,7 @@ pub(crate) struct Shape {
 }
 
 /// As it ships.
-const PLAIN: Shape = Shape { folder: "allocator", user: "berth-allocator" };
+pub(crate) const PLAIN: Shape = Shape { folder: "allocator", user: "berth-allocator" };
 /// Under the names that existing clients use.
 pub(crate) const FAMILIAR: Shape =
     Shape { folder: "agones-system", user: "system:serviceaccount:agones-system:agones-allocator" };

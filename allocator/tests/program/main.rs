@@ -11,6 +11,7 @@ mod connections;
 mod drains;
 mod faults;
 mod installation;
+mod page;
 mod races;
 mod seats;
 mod service;
