@@ -10,7 +10,7 @@ use std::time::Duration;
 use berth_api::events::EventReason;
 use berth_runtime::CancellationToken;
 use berth_runtime::clock::Clock;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 use tracing::{info, warn};
@@ -23,6 +23,9 @@ use crate::drain::Course;
 use crate::drain::notice::{Notice, Severity, Signal, Source};
 use crate::events::NodeRecorder;
 use crate::metadata::{ENDED_BY_AUTO_SCALING, Lifecycle};
+
+/// Deadlines that lie no further apart are the same.
+const SAME: SignedDuration = SignedDuration::from_secs(1);
 
 /// What the keeper hears.
 #[derive(Debug)]
@@ -65,7 +68,8 @@ impl Keeper {
         // A clock that only goes forward, whatever is done to the time of day.
         let clock = Clock::anchored_at(berth_runtime::clock::now());
         let machine = Machine::new(resumed, clock.now(), rand::random());
-        Self { hook, machine, clock, inlets, outlets, said: None }
+        let said = resumed.and_then(|one| one.deadline);
+        Self { hook, machine, clock, inlets, outlets, said }
     }
 
     /// Answers the hook until asked to stop. Which instance this is may take time to find out.
@@ -141,7 +145,7 @@ impl Keeper {
             is_new
         });
         let deadline = self.machine.deadline(now);
-        if let Some(deadline) = deadline.filter(|deadline| self.said.is_none_or(|said| *deadline < said)) {
+        if let Some(deadline) = deadline.filter(|deadline| is_news(*deadline, self.said)) {
             self.said = Some(deadline);
             let notice = Notice {
                 source: Source::Lifecycle,
@@ -206,6 +210,12 @@ impl Keeper {
     }
 }
 
+/// Whether a deadline is to be said. What was said stands, unless the end comes sooner: by more than lies between two who
+/// saw it begin, one after the other.
+fn is_news(deadline: Timestamp, said: Option<Timestamp>) -> bool {
+    said.is_none_or(|said| said.duration_since(deadline) > SAME)
+}
+
 fn lacks(lack: &Lack, hook: &HookName) -> String {
     match lack {
         Lack::Group => {
@@ -221,5 +231,25 @@ fn lacks(lack: &Lack, hook: &HookName) -> String {
 async fn changed<T>(receiver: &mut watch::Receiver<T>) {
     if receiver.changed().await.is_err() {
         std::future::pending::<()>().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_said_stands_unless_the_end_comes_sooner() {
+        let at = |milliseconds: i64| Timestamp::from_millisecond(1_700_000_000_000 + milliseconds).unwrap();
+        let table = [
+            (None, true, "nothing was said"),
+            (Some(at(0)), false, "the same"),
+            (Some(at(1)), false, "as the Node's mark has it, which is another's clock"),
+            (Some(at(-60_000)), false, "later than what was said"),
+            (Some(at(60_000)), true, "sooner"),
+        ];
+        for (said, expected, what) in table {
+            assert_eq!(is_news(at(0), said), expected, "{what}");
+        }
     }
 }

@@ -76,8 +76,8 @@ pub enum Lack {
 pub struct Resumed {
     /// Since when Auto Scaling ends the instance.
     pub since: Timestamp,
-    /// It had said when the node is gone, and that stands.
-    pub has_deadline: bool,
+    /// When it had said that the node is gone, which stands.
+    pub deadline: Option<Timestamp>,
 }
 
 /// What the machine looks at beside its answers.
@@ -273,7 +273,7 @@ impl Machine {
             (End::Staying | End::Completed, _) => None,
             (End::Passed { at }, _) => at.map(|at| later(at, ENDS_WITHIN)),
             (End::Unproven(end), None) => {
-                let is_known = end.resumed.is_some_and(|resumed| resumed.has_deadline);
+                let is_known = end.resumed.is_some_and(|resumed| resumed.deadline.is_some());
                 (!is_known && now >= later(end.from, PATIENCE)).then(|| later(end.from, ENDS_WITHIN))
             }
             // Whoever has taken no heartbeat waits for one all the same.

@@ -52,7 +52,7 @@ pub struct Parts {
 pub fn resumed(course: &Course, marks: &Marks, now: Timestamp) -> Option<Resumed> {
     let notice = course.notice().filter(|notice| notice.source == Source::Lifecycle)?;
     let since = marks.phase_since.filter(|_| marks.phase == Some(Phase::Terminating));
-    Some(Resumed { since: since.unwrap_or(now), has_deadline: notice.deadline.is_some() })
+    Some(Resumed { since: since.unwrap_or(now), deadline: notice.deadline })
 }
 
 /// Answers the hook until asked to stop.
@@ -116,15 +116,16 @@ mod tests {
             },
         };
         let marks = |phase| Marks { phase: Some(phase), phase_since: Some(at(5)), ..Marks::default() };
-        let held = |since, has_deadline| Some(Resumed { since: at(since), has_deadline });
+        let held =
+            |since, deadline: Option<i64>| Some(Resumed { since: at(since), deadline: deadline.map(at) });
         let table = [
             (Course::Open, marks(Phase::Terminating), None),
             (course(Source::Socket, Some(900)), marks(Phase::Terminating), None),
-            (course(Source::Lifecycle, Some(900)), marks(Phase::Terminating), held(5, true)),
-            (course(Source::Lifecycle, None), marks(Phase::Terminating), held(5, false)),
+            (course(Source::Lifecycle, Some(900)), marks(Phase::Terminating), held(5, Some(900))),
+            (course(Source::Lifecycle, None), marks(Phase::Terminating), held(5, None)),
             // What the mark is about began before the end was near.
-            (course(Source::Lifecycle, None), marks(Phase::Draining), held(70, false)),
-            (course(Source::Lifecycle, None), Marks::default(), held(70, false)),
+            (course(Source::Lifecycle, None), marks(Phase::Draining), held(70, None)),
+            (course(Source::Lifecycle, None), Marks::default(), held(70, None)),
         ];
         for (course, marks, expected) in table {
             assert_eq!(resumed(&course, &marks, at(70)), expected, "{course:?} {:?}", marks.phase);

@@ -130,7 +130,7 @@ fn a_heartbeat_follows_the_last_after_a_third_of_its_time_and_the_end_is_told_on
 #[test]
 fn no_hook_holds_an_instance_for_more_than_two_days() {
     for (timeout, hours) in [(1728, 48), (7200, 48), (1800, 48), (360, 10)] {
-        let mut scene = Scene::resumed(Some(Resumed { since: at(0), has_deadline: false }));
+        let mut scene = Scene::resumed(Some(Resumed { since: at(0), deadline: None }));
         scene.end(0);
         scene.answer(0, group());
         scene.answer(0, lasts(Duration::from_secs(timeout)));
@@ -263,7 +263,7 @@ fn an_action_that_somebody_else_has_answered_is_over_at_once() {
 /// A predecessor may have told Auto Scaling to go on, and died before it could note that.
 #[test]
 fn a_successor_asks_once_whether_it_may_go_on() {
-    let mut scene = Scene::resumed(Some(Resumed { since: at(-20), has_deadline: true }));
+    let mut scene = Scene::resumed(Some(Resumed { since: at(-20), deadline: Some(at(980)) }));
     scene.drained();
     scene.answer(0, group());
     assert_eq!(scene.answer(0, Answer::Complete(Err(Failure::InvalidRequest))).1, None);
@@ -272,7 +272,7 @@ fn a_successor_asks_once_whether_it_may_go_on() {
 
 #[test]
 fn a_successor_goes_on_with_the_end_that_was_known() {
-    let mut scene = Scene::resumed(Some(Resumed { since: at(-1000), has_deadline: true }));
+    let mut scene = Scene::resumed(Some(Resumed { since: at(-1000), deadline: Some(at(2000)) }));
     scene.end(0);
     // What a predecessor has said stands, however long nothing can be asked.
     assert_eq!(scene.answer(0, Answer::FindGroup(Err(Failure::Unreachable))).1, None);
